@@ -1,0 +1,112 @@
+"""Rules and their registry.
+
+A rule is a generator function over one kind of subject (a launch, an adapter beside a model) with
+a code, a name, a severity and the engine it speaks of; its docstring has the headings *What it
+checks*, *Why it matters* and *How to fix*. Registering happens at import, so a module of rules
+only has to be imported by its room's `__init__`. Codes are never reused.
+
+Engine versions are data: `since` and `before` bound the versions for which a rule holds.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from inkling_cli.checks.finding import Finding, Location, Severity
+
+Subject = TypeVar("Subject")
+
+
+@dataclass(frozen=True, slots=True)
+class Defect:
+    """What a rule yields: a finding without the rule's own identity."""
+
+    message: str
+    help: str | None = None
+    location: Location = field(default_factory=Location)
+    fix: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(Generic[Subject]):
+    """A check with its identity. `engine` is None for rules that hold for every engine."""
+
+    code: str
+    name: str
+    severity: Severity
+    engine: str | None
+    since: str | None
+    before: str | None
+    check: Callable[[Subject], Iterator[Defect]]
+
+    @property
+    def doc(self) -> str:
+        """The docstring: what it checks, why it matters, how to fix."""
+        return self.check.__doc__ or ""
+
+    def holds_for(self, version: str | None) -> bool:
+        """Return whether the rule holds for this version of its engine (None: the newest)."""
+        if version is None:
+            return self.before is None
+        key = parse_version(version)
+        if self.since is not None and key < parse_version(self.since):
+            return False
+        return self.before is None or key < parse_version(self.before)
+
+    def findings(self, subject: Subject, version: str | None = None) -> Iterator[Finding]:
+        """Yield the findings of this rule on a subject."""
+        for defect in self.check(subject):
+            yield Finding(
+                self.code,
+                self.name,
+                self.severity,
+                defect.message,
+                defect.help,
+                defect.location,
+                self.engine,
+                version if self.engine else None,
+                defect.fix,
+            )
+
+
+class Registry(Generic[Subject]):
+    """The rules over one kind of subject, by code."""
+
+    def __init__(self) -> None:
+        self.rules: dict[str, Rule[Subject]] = {}
+
+    def rule(
+        self,
+        code: str,
+        name: str,
+        severity: Severity,
+        *,
+        engine: str | None = None,
+        since: str | None = None,
+        before: str | None = None,
+    ) -> Callable[[Callable[[Subject], Iterator[Defect]]], Callable[[Subject], Iterator[Defect]]]:
+        """Register the decorated generator function as a rule."""
+        if not re.fullmatch(r"[A-Z]{3}\d{3}", code):
+            raise ValueError(f"rule code {code!r} is not three letters and three digits")
+
+        def register(check: Callable[[Any], Iterator[Defect]]) -> Callable[[Any], Iterator[Defect]]:
+            if code in self.rules:
+                raise ValueError(f"rule code {code} is registered twice")
+            self.rules[code] = Rule(code, name, severity, engine, since, before, check)
+            return check
+
+        return register
+
+    def check(
+        self, subject: Subject, engine: str | None = None, version: str | None = None
+    ) -> Iterator[Finding]:
+        """Yield the findings of every rule that holds for this engine and version."""
+        for rule in self.rules.values():
+            if rule.engine in (None, engine) and rule.holds_for(version if rule.engine else None):
+                yield from rule.findings(subject, version)
+
+
+def parse_version(text: str) -> tuple[int, ...]:
+    """Return the numbers of a dotted version: `0.5.23` → (0, 5, 23)."""
+    return tuple(int(part) for part in re.findall(r"\d+", text))

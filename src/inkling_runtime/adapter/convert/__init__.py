@@ -1,0 +1,1 @@
+"""Change of dialect with the effect unchanged: adapter → plan → write."""

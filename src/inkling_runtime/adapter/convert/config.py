@@ -1,0 +1,181 @@
+"""adapter_config.json for the written modules: rank, alpha, patterns and targets.
+
+The written object is the source's with what decides the effect replaced. Patterns are written so
+that no two keys fit the same module, because PEFT lets the first key in file order win.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from inkling_runtime.adapter.dialects.dialect import Dialect
+from inkling_runtime.adapter.layouts import Layout
+from inkling_runtime.adapter.lora_config import LoraConfig, scaling
+from inkling_runtime.adapter.model_spec import ModelSpec
+from inkling_runtime.adapter.sites import Site, SiteKind
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigModule:
+    """What the config must say of one written module.
+
+    `name` is the name that patterns and targets match (no `base_model.model.`); `tail` is its
+    part behind the layer, the same for all layers (and experts, as a regular expression).
+    """
+
+    name: str
+    tail: str
+    layer: int
+    kinds: tuple[SiteKind, ...]
+    layout: Layout
+    rank: int
+    scaling: float
+
+
+def fit_config(
+    source: LoraConfig, dialect: Dialect, modules: list[ConfigModule], spec: ModelSpec | None
+) -> dict[str, Any]:
+    """Return the config object that gives every module its rank and scaling."""
+    rslora = source.use_rslora and dialect.honours_patterns
+    rank, base_scaling = _most_common(source, modules)
+    alpha = _alpha(source, rank, base_scaling, rslora)
+    values = dict(source.values)
+    values.pop("target_parameters", None)
+    values |= {"peft_type": "LORA", "r": rank, "lora_alpha": alpha}
+    if rslora or "use_rslora" in values:
+        values["use_rslora"] = rslora
+    ranks = _pattern(modules, lambda m: m.rank, rank)
+    alphas = _pattern(
+        modules,
+        lambda m: _alpha(source, m.rank, m.scaling, rslora),
+        alpha,
+    )
+    for key, pattern in (("rank_pattern", ranks), ("alpha_pattern", alphas)):
+        if pattern or key in values:
+            values[key] = pattern
+    return values | _TARGETS[dialect.name](source, modules, spec)
+
+
+def _most_common(source: LoraConfig, modules: list[ConfigModule]) -> tuple[int, float]:
+    """Return the rank and scaling that most modules have, the source's rank before others."""
+    with_source_rank = [m for m in modules if m.rank == source.rank]
+    counts = Counter((m.rank, m.scaling) for m in with_source_rank or modules)
+    return counts.most_common(1)[0][0]
+
+
+def _alpha(source: LoraConfig, rank: int, wanted: float, rslora: bool) -> int | float:
+    """Return the alpha that gives a scaling at a rank, the source's own number if it does."""
+    if scaling(source.alpha, rank, rslora) == wanted:
+        alpha = source.alpha
+    else:
+        alpha = wanted * (math.sqrt(rank) if rslora else rank)
+        if math.isclose(alpha, round(alpha), rel_tol=1e-12):
+            alpha = round(alpha)
+    return int(alpha) if float(alpha).is_integer() else alpha
+
+
+def _pattern(
+    modules: list[ConfigModule], value_of: Callable[[ConfigModule], float], default: float
+) -> dict[str, Any]:
+    """Return a pattern for the modules that differ from the default: one key a kind if it can."""
+    by_tail: dict[str, list[ConfigModule]] = {}
+    for module in modules:
+        by_tail.setdefault(module.tail, []).append(module)
+    pattern: dict[str, Any] = {}
+    for tail, group in by_tail.items():
+        values = {value_of(module) for module in group}
+        if values == {default}:
+            continue
+        if len(values) == 1:
+            pattern[tail] = values.pop()
+        else:
+            pattern |= {m.name: value_of(m) for m in group if value_of(m) != default}
+    return dict(sorted(pattern.items()))
+
+
+def _tinker_targets(
+    source: LoraConfig, modules: list[ConfigModule], spec: ModelSpec | None
+) -> dict[str, Any]:
+    return {"target_modules": "all-linear"}
+
+
+def _vllm_targets(
+    source: LoraConfig, modules: list[ConfigModule], spec: ModelSpec | None
+) -> dict[str, Any]:
+    return {"target_modules": sorted({m.tail.rpartition(".")[2] for m in modules})}
+
+
+_SGLANG_TARGETS: dict[SiteKind, str] = {
+    SiteKind.Q: "qkvr",
+    SiteKind.K: "qkvr",
+    SiteKind.V: "qkvr",
+    SiteKind.R: "qkvr",
+    SiteKind.O: "wo_ud",
+    SiteKind.HEAD: "lm_head",
+}
+
+
+def _sglang_targets(
+    source: LoraConfig, modules: list[ConfigModule], spec: ModelSpec | None
+) -> dict[str, Any]:
+    """SGLang wraps experts only where both gate_up_proj and down_proj are targets."""
+    targets: set[str] = set()
+    for kind in (kind for module in modules for kind in module.kinds):
+        targets |= {_SGLANG_TARGETS[kind]} if kind in _SGLANG_TARGETS else _MLP_TARGETS
+    return {"target_modules": sorted(targets)}
+
+
+_MLP_TARGETS = {"gate_up_proj", "down_proj"}
+
+
+def _peft_targets(
+    source: LoraConfig, modules: list[ConfigModule], spec: ModelSpec | None
+) -> dict[str, Any]:
+    """Modules and parameters apart; full names unless a kind is adapted in every layer.
+
+    A short name would make PEFT add an adapter, without weights, to layers that have none.
+    """
+    packed = [m for m in modules if m.layout.is_packed]
+    plain = [m for m in modules if not m.layout.is_packed]
+    return {
+        "target_modules": _peft_names(plain, spec) or None,
+        "target_parameters": _peft_names(packed, spec) or None,
+        "exclude_modules": None,
+        "layers_to_transform": None,
+        "layers_pattern": None,
+        "bias": "none",
+        "lora_dropout": 0.0,
+        "inference_mode": True,
+        "init_lora_weights": True,
+    }
+
+
+def _peft_names(modules: Iterable[ConfigModule], spec: ModelSpec | None) -> list[str]:
+    by_tail: dict[str, list[ConfigModule]] = {}
+    for module in modules:
+        by_tail.setdefault(module.tail, []).append(module)
+    sites = set(spec.sites()) if spec is not None else set()
+    names: list[str] = []
+    for tail, group in by_tail.items():
+        kind = group[0].kinds[0]
+        everywhere = {site.layer for site in sites if site.kind is kind}
+        covered = everywhere == {module.layer for module in group}
+        names += [tail] if covered or group[0].layer < 0 else [m.name for m in group]
+    return sorted(names)
+
+
+_TARGETS: dict[
+    str, Callable[[LoraConfig, list[ConfigModule], ModelSpec | None], dict[str, Any]]
+] = {
+    "tinker": _tinker_targets,
+    "vllm": _vllm_targets,
+    "sglang": _sglang_targets,
+    "peft": _peft_targets,
+}
+
+
+def site_of(module: ConfigModule) -> Site:
+    """Return the first site of a module."""
+    return Site(module.layer, module.kinds[0])

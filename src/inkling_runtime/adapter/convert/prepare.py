@@ -1,0 +1,198 @@
+"""What each consumer demands of the factors beyond names, as exact rewrites of the pairs.
+
+Companions that a consumer needs are added with a delta of zero, shared experts become flat or
+stacked, and the head gets the rows that the consumer has. Each function changes `pairs` in place
+and returns metadata for the written file.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from inkling_runtime.adapter.model_spec import ModelSpec
+from inkling_runtime.adapter.moves import Zeros, cut, pad
+from inkling_runtime.adapter.pairs import Form, Pair, expand_experts, to_flat, to_stack, zero_like
+from inkling_runtime.adapter.site_pairs import Contents, SitePairs
+from inkling_runtime.adapter.sites import HEAD_SITE, Group, Site, SiteKind
+from inkling_runtime.errors import InklingError
+
+HEAD_ROWS = "inkling.head_rows"
+"""Metadata key: rows of lm_head.lora_B before a conversion padded them."""
+
+_ATTENTION_IN = (SiteKind.Q, SiteKind.K, SiteKind.V, SiteKind.R)
+_MODEL_HINT = "pass the base model's folder or config.json with `--model`"
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a preparation may look at: the base model, the bytes, the source file's metadata."""
+
+    spec: ModelSpec | None
+    contents: Contents
+    metadata: dict[str, str]
+
+
+def prepare(dialect: str, pairs: SitePairs, context: Context) -> dict[str, str]:
+    """Rewrite `pairs` as the consumer of a dialect needs them; return metadata to be added.
+
+    Raises:
+        InklingError: a size is needed that only the base model tells, or rows of the head that
+            the consumer lacks are not zero.
+    """
+    return _PREPARE[dialect](pairs, context)
+
+
+def _prepare_tinker(pairs: SitePairs, context: Context) -> dict[str, str]:
+    _flatten_shared(pairs)
+    rows = context.metadata.get(HEAD_ROWS, "")
+    if rows.isdecimal() and HEAD_SITE in pairs:
+        _cut_head(pairs, int(rows), context.contents)
+    return {}
+
+
+def _prepare_vllm(pairs: SitePairs, context: Context) -> dict[str, str]:
+    _flatten_shared(pairs)
+    _complete_routed(pairs)
+    return {}
+
+
+def _prepare_sglang(pairs: SitePairs, context: Context) -> dict[str, str]:
+    _flatten_shared(pairs)
+    _complete_gates(pairs)
+    _complete_attention(pairs, context.spec)
+    if context.spec is not None and HEAD_SITE in pairs:
+        _cut_head(pairs, context.spec.unpadded_vocab_size, context.contents)
+    return {}
+
+
+def _prepare_peft(pairs: SitePairs, context: Context) -> dict[str, str]:
+    for site, pair in pairs.items():
+        if site.kind.group is Group.SHARED:
+            pairs[site] = to_stack(pair, _num_shared_experts(pairs, site, context.spec))
+    head = pairs.get(HEAD_SITE)
+    if head is None:
+        return {}
+    if context.spec is None:
+        raise InklingError(
+            "transformers' lm_head has the padded vocabulary, whose size only the base model tells",
+            _MODEL_HINT,
+        )
+    rows, wanted = head.b.shape[0], context.spec.vocab_size
+    if rows == wanted:
+        return {}
+    pairs[HEAD_SITE] = replace(head, b=pad(head.b, 0, wanted))
+    return {HEAD_ROWS: str(rows)}
+
+
+_PREPARE: dict[str, Callable[[SitePairs, Context], dict[str, str]]] = {
+    "tinker": _prepare_tinker,
+    "vllm": _prepare_vllm,
+    "sglang": _prepare_sglang,
+    "peft": _prepare_peft,
+}
+
+
+def _flatten_shared(pairs: SitePairs) -> None:
+    for site, pair in pairs.items():
+        if site.kind.group is Group.SHARED:
+            pairs[site] = to_flat(pair)
+
+
+def _num_shared_experts(pairs: SitePairs, site: Site, spec: ModelSpec | None) -> int:
+    """Return S from the base model, or from the width of the routed experts of the same layer."""
+    if spec is not None:
+        return spec.num_shared_experts
+    gate = pairs.get(Site(site.layer, SiteKind.ROUTED_GATE))
+    down = pairs.get(Site(site.layer, SiteKind.ROUTED_DOWN))
+    pair = pairs[site]
+    if gate is None and down is None:
+        raise InklingError(
+            f"how many shared experts `{site}` holds is told neither by the file nor by a model",
+            _MODEL_HINT,
+        )
+    width = gate.b.shape[-2] if gate is not None else _require(down).a.shape[-1]
+    flat_width = pair.a.shape[-1] if pair.is_down else pair.b.shape[-2]
+    if flat_width % width:
+        raise InklingError(f"`{site}` is {flat_width} wide, the routed experts are {width} wide")
+    return flat_width // width
+
+
+def _require(pair: Pair | None) -> Pair:
+    assert pair is not None
+    return pair
+
+
+def _cut_head(pairs: SitePairs, rows: int, contents: Contents) -> None:
+    head = pairs[HEAD_SITE]
+    have = head.b.shape[0]
+    if have <= rows:
+        return
+    if not contents.is_zero(cut(head.b, 0, rows, have)):
+        raise InklingError(
+            f"lm_head.lora_B has {have} rows where the target takes {rows}, "
+            "and the surplus rows are not zero"
+        )
+    pairs[HEAD_SITE] = replace(head, b=cut(head.b, 0, 0, rows))
+
+
+def _complete_gates(pairs: SitePairs) -> None:
+    """Give each up without a gate, or gate without an up, a companion of zero delta."""
+    for gate_kind, up_kind in (
+        (SiteKind.ROUTED_GATE, SiteKind.ROUTED_UP),
+        (SiteKind.SHARED_GATE, SiteKind.SHARED_UP),
+    ):
+        for layer in sorted({site.layer for site in pairs}):
+            gate, up = Site(layer, gate_kind), Site(layer, up_kind)
+            for present, absent in ((gate, up), (up, gate)):
+                if present in pairs and absent not in pairs:
+                    pair = pairs[present]
+                    pairs[absent] = zero_like(pair, pair.b.shape[-2])
+
+
+def _complete_routed(pairs: SitePairs) -> None:
+    """Give each layer with routed experts all of w1, w3 and w2."""
+    _complete_gates_of_routed_down(pairs)
+    _complete_gates(pairs)
+    for site in [site for site in pairs if site.kind is SiteKind.ROUTED_GATE]:
+        down = Site(site.layer, SiteKind.ROUTED_DOWN)
+        if down not in pairs:
+            gate = pairs[site]
+            width, hidden = gate.b.shape[-2], gate.a.shape[-1]
+            a = Zeros(gate.a.dtype, (gate.experts, gate.rank, width))
+            b = Zeros(gate.b.dtype, (1, hidden, gate.rank))
+            pairs[down] = Pair(a, b, gate.scaling, Form.STACK, is_down=True)
+
+
+def _complete_gates_of_routed_down(pairs: SitePairs) -> None:
+    for site in [site for site in pairs if site.kind is SiteKind.ROUTED_DOWN]:
+        gate, up = Site(site.layer, SiteKind.ROUTED_GATE), Site(site.layer, SiteKind.ROUTED_UP)
+        if gate not in pairs and up not in pairs:
+            down = pairs[site]
+            width, hidden = down.a.shape[-1], down.b.shape[-2]
+            a = Zeros(down.a.dtype, (1, down.rank, hidden))
+            b = Zeros(down.b.dtype, (down.experts, width, down.rank))
+            pairs[gate] = Pair(a, b, down.scaling, Form.STACK)
+
+
+def _complete_attention(pairs: SitePairs, spec: ModelSpec | None) -> None:
+    """Give each layer with any of q, k, v and r all four."""
+    for layer in sorted({site.layer for site in pairs}):
+        sites = [Site(layer, kind) for kind in _ATTENTION_IN]
+        present = [site for site in sites if site in pairs]
+        if not present or len(present) == len(sites):
+            continue
+        if spec is None:
+            raise InklingError(
+                f"layer {layer} adapts {len(present)} of q, k, v and r; SGLang drops them unless "
+                "all four are there, and the widths of the others come from the base model",
+                _MODEL_HINT,
+            )
+        shapes, like = spec.sites(), pairs[present[0]]
+        for site in sites:
+            if site not in pairs and site in shapes:
+                pairs[site] = zero_like(like, shapes[site].out_features)
+
+
+def expand_to_experts(pair: Pair) -> Pair:
+    """Return a stack with both factors stored once per expert."""
+    experts = pair.experts
+    return replace(pair, a=expand_experts(pair.a, experts), b=expand_experts(pair.b, experts))

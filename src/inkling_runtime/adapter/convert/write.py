@@ -1,0 +1,163 @@
+"""Write a planned conversion: the target folder is absent or whole, whatever happens.
+
+Everything goes into a sibling folder that is flushed and renamed. Memory is bounded by the
+largest computed tensor; tensors that are only copied pass a small buffer.
+"""
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from inkling_runtime.adapter.adapter import WEIGHTS_NAME
+from inkling_runtime.adapter.arrays import load
+from inkling_runtime.adapter.convert.plan import Conversion, Output
+from inkling_runtime.adapter.lora_config import CONFIG_NAME
+from inkling_runtime.adapter.moves import Read
+from inkling_runtime.adapter.safetensors_file import format_header
+from inkling_runtime.errors import InklingError
+
+_BUFFER_BYTES = 8 * 1024 * 1024
+
+Progress = Callable[[int], None]
+"""Called with the number of bytes just written."""
+
+
+def write_conversion(
+    conversion: Conversion,
+    out: Path,
+    *,
+    overwrite: bool = False,
+    progress: Progress = lambda nbytes: None,
+) -> None:
+    """Write the adapter folder that a plan describes.
+
+    Raises:
+        InklingError: `out` exists and may not be overwritten, is the source itself, its parent
+            does not exist, or the disk is full. Nothing is left behind.
+    """
+    _require_target(conversion, out, overwrite)
+    with new_folder(out, overwrite) as folder:
+        _write_json(folder / CONFIG_NAME, conversion.config)
+        with (folder / WEIGHTS_NAME).open("wb") as file:
+            header = format_header(
+                (output.spec for output in conversion.outputs), conversion.metadata
+            )
+            file.write(header)
+            for output in conversion.outputs:
+                _write_output(file, output)
+                progress(output.spec.nbytes)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _require_target(conversion: Conversion, out: Path, overwrite: bool) -> None:
+    if out.resolve() == conversion.source.path.resolve():
+        raise InklingError(f"`{out}` is the adapter that is being read, expected another folder")
+    if out.exists() and not out.is_dir():
+        raise InklingError(f"`{out}` is a file, expected a folder to be made")
+    if out.exists() and not overwrite:
+        raise InklingError(f"`{out}` exists", "pass `--overwrite` to replace it")
+    if not out.absolute().parent.is_dir():
+        raise InklingError(f"`{out.absolute().parent}` does not exist", "make the folder first")
+    free = shutil.disk_usage(out.absolute().parent).free
+    if conversion.nbytes > free:
+        raise InklingError(
+            f"`{out}` needs {conversion.nbytes:,} bytes, the disk has {free:,} bytes free"
+        )
+
+
+@contextmanager
+def new_folder(out: Path, overwrite: bool) -> Iterator[Path]:
+    """Yield a temporary sibling of `out` that becomes `out` when the block ends well.
+
+    The sibling is removed on any exception, Ctrl-C included; siblings that a killed process left
+    are removed first.
+    """
+    out = out.absolute()
+    _remove_leftovers(out)
+    folder = out.with_name(f".{out.name}.tmp-{os.getpid()}")
+    try:
+        folder.mkdir()
+        yield folder
+        _sync_folder(folder)
+        _rename(folder, out, overwrite)
+        _sync_folder(out.parent)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise InklingError(f"the disk is full, `{out}` was not written") from error
+        raise InklingError(f"`{out}` cannot be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _rename(folder: Path, out: Path, overwrite: bool) -> None:
+    if not (overwrite and out.exists()):
+        folder.rename(out)
+        return
+    old = out.with_name(f".{out.name}.old-{os.getpid()}")
+    out.rename(old)
+    try:
+        folder.rename(out)
+    except BaseException:
+        old.rename(out)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _remove_leftovers(out: Path) -> None:
+    """Remove siblings of processes that are no longer there."""
+    for folder in out.parent.glob(f".{out.name}.tmp-*"):
+        pid = folder.name.rpartition("-")[2]
+        if pid.isdecimal() and not _is_running(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def _sync_folder(folder: Path) -> None:
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _write_json(path: Path, values: dict[str, Any]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write(json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _write_output(file: BinaryIO, output: Output) -> None:
+    if isinstance(output.array, Read):
+        _copy(file, output.array)
+        return
+    file.write(np.ascontiguousarray(load(output.array)).data)
+
+
+def _copy(file: BinaryIO, read: Read) -> None:
+    position, end = read.tensor.start, read.tensor.end
+    with read.path.open("rb", buffering=0) as source:
+        while position < end:
+            chunk = os.pread(source.fileno(), min(_BUFFER_BYTES, end - position), position)
+            if not chunk:
+                raise InklingError(f"`{read.path}` ended inside `{read.tensor.name}`")
+            file.write(chunk)
+            position += len(chunk)

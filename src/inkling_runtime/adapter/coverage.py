@@ -1,0 +1,79 @@
+"""An adapter against the base model: which sites are adapted, which do not exist, which do not fit.
+
+Works on shapes alone. Every site of the model and every site of the adapter gets a fate.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from inkling_runtime.adapter.model_spec import ModelSpec
+from inkling_runtime.adapter.pairs import Form, Pair
+from inkling_runtime.adapter.sites import HEAD_SITE, Site, SiteShape
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """A site whose factors do not fit the base model's widths."""
+
+    site: Site
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """The comparison: sites that fit, that the adapter lacks, that the model lacks, misfits."""
+
+    fitting: tuple[Site, ...]
+    missing: tuple[Site, ...]
+    surplus: tuple[Site, ...]
+    misfits: tuple[Misfit, ...]
+
+    @property
+    def is_applicable(self) -> bool:
+        """Whether everything in the adapter has a place in the model."""
+        return not self.surplus and not self.misfits
+
+
+def compare(pairs: Mapping[Site, Pair], spec: ModelSpec) -> Coverage:
+    """Return how an adapter's factors fit a base model."""
+    shapes = spec.sites()
+    misfits = []
+    for site, pair in pairs.items():
+        if site in shapes and (message := _misfit(site, pair, shapes[site], spec)):
+            misfits.append(Misfit(site, message))
+    bad = {misfit.site for misfit in misfits}
+    return Coverage(
+        fitting=tuple(site for site in pairs if site in shapes and site not in bad),
+        missing=tuple(site for site in shapes if site not in pairs),
+        surplus=tuple(site for site in pairs if site not in shapes),
+        misfits=tuple(misfits),
+    )
+
+
+def _misfit(site: Site, pair: Pair, shape: SiteShape, spec: ModelSpec) -> str | None:
+    """Return what does not fit, or None."""
+    width_in, width_out = pair.a.shape[-1], pair.b.shape[-2]
+    expected_in, expected_out = shape.in_features, shape.out_features
+    if pair.form is Form.FLAT and pair.is_down:
+        expected_in *= shape.experts
+    elif pair.form is Form.FLAT:
+        expected_out *= shape.experts
+    if width_in != expected_in:
+        return f"A takes {width_in} features, the base model gives {expected_in}"
+    allowed = {expected_out}
+    if site == HEAD_SITE:
+        allowed.add(spec.vocab_size)
+    if width_out not in allowed:
+        wanted = " or ".join(str(rows) for rows in sorted(allowed))
+        return f"B gives {width_out} features, the base model takes {wanted}"
+    if pair.form is Form.STACK and pair.experts not in (1, shape.experts):
+        return f"it holds {pair.experts} experts, the base model has {shape.experts}"
+    return None
+
+
+def likely_size(pairs: Mapping[Site, Pair]) -> str | None:
+    """Return which released model the hidden width belongs to: `Inkling`, `Inkling-Small`, None."""
+    widths = {pair.a.shape[-1] for site, pair in pairs.items() if not site.kind.is_down}
+    hidden = {6144: "Inkling", 4096: "Inkling-Small"}
+    names = {hidden[width] for width in widths if width in hidden}
+    return names.pop() if len(names) == 1 else None

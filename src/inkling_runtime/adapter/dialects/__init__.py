@@ -1,0 +1,53 @@
+"""The dialects and the recognition of one from the names in a file."""
+
+from collections.abc import Iterable, Mapping
+
+from inkling_runtime.adapter.dialects.dialect import Dialect
+from inkling_runtime.adapter.dialects.peft import PEFT
+from inkling_runtime.adapter.dialects.sglang import SGLANG
+from inkling_runtime.adapter.dialects.tinker import TINKER
+from inkling_runtime.adapter.dialects.vllm import VLLM
+from inkling_runtime.adapter.lora_config import LoraConfig
+from inkling_runtime.errors import InklingError
+
+DIALECTS: Mapping[str, Dialect] = {d.name: d for d in (TINKER, VLLM, SGLANG, PEFT)}
+"""Every dialect by name. Where two understand the same names, the earlier one is meant."""
+
+STAMP = "inkling.dialect"
+"""Metadata key that a conversion leaves in the file it writes."""
+
+
+def require_dialect(name: str) -> Dialect:
+    """Return a dialect by name.
+
+    Raises:
+        InklingError: there is none of that name.
+    """
+    if name not in DIALECTS:
+        known = ", ".join(f"`{known}`" for known in DIALECTS)
+        raise InklingError(f"`{name}` is not a dialect, expected one of {known}")
+    return DIALECTS[name]
+
+
+def recognise(
+    modules: Mapping[str, int], config: LoraConfig, metadata: Mapping[str, str]
+) -> Dialect:
+    """Return the dialect of a file: the stamp of a conversion, else who understands most names.
+
+    `modules` maps on-disk module names to their tensors' number of dimensions. The released
+    schema and vLLM's form share all names but the shared experts'; without those and without a
+    stamp the released schema is meant, since no trainer writes interleaved rows.
+    """
+    if metadata.get(STAMP) in DIALECTS:
+        return DIALECTS[metadata[STAMP]]
+    return max(DIALECTS.values(), key=lambda dialect: _num_understood(dialect, modules, config))
+
+
+def _num_understood(dialect: Dialect, modules: Mapping[str, int], config: LoraConfig) -> int:
+    names = dialect.resolve(modules, config)
+    return sum(dialect.parse(names[module], ndim) is not None for module, ndim in modules.items())
+
+
+def dialect_names() -> Iterable[str]:
+    """Return the names of all dialects, in order."""
+    return DIALECTS.keys()

@@ -1,0 +1,63 @@
+"""The released adapter schema: what Tinker and miles write.
+
+Shared-outer experts in three dimensions, shared experts flat, dense gate and up fused over one A
+with B rows [gate; up]. Also read: `base_model.model.` in front and experts one by one, which is
+what tinker-cookbook's `build_lora_adapter` writes.
+"""
+
+from inkling_runtime.adapter.dialects.dialect import Dialect, Row
+from inkling_runtime.adapter.layouts import Layout
+from inkling_runtime.adapter.sites import SiteKind
+
+ATTENTION_ROWS = (
+    Row("layers.{layer}.attn.wq_du", Layout.MATRIX, (SiteKind.Q,)),
+    Row("layers.{layer}.attn.wk_dv", Layout.MATRIX, (SiteKind.K,)),
+    Row("layers.{layer}.attn.wv_dv", Layout.MATRIX, (SiteKind.V,)),
+    Row("layers.{layer}.attn.wr_du", Layout.MATRIX, (SiteKind.R,)),
+    Row("layers.{layer}.attn.wo_ud", Layout.MATRIX, (SiteKind.O,)),
+)
+
+DENSE_GATE_UP = (SiteKind.DENSE_GATE, SiteKind.DENSE_UP)
+
+DENSE_DOWN_ROW = Row("layers.{layer}.mlp.down_proj", Layout.MATRIX, (SiteKind.DENSE_DOWN,))
+
+STACKED_EXPERT_ROWS = (
+    Row("layers.{layer}.mlp.experts.w1", Layout.STACK, (SiteKind.ROUTED_GATE,)),
+    Row("layers.{layer}.mlp.experts.w3", Layout.STACK, (SiteKind.ROUTED_UP,)),
+    Row("layers.{layer}.mlp.experts.w2", Layout.STACK, (SiteKind.ROUTED_DOWN,)),
+)
+
+SHARED_EXPERT_ROWS = (
+    Row("layers.{layer}.mlp.shared_experts.w1", Layout.FLAT, (SiteKind.SHARED_GATE,)),
+    Row("layers.{layer}.mlp.shared_experts.w3", Layout.FLAT, (SiteKind.SHARED_UP,)),
+    Row("layers.{layer}.mlp.shared_experts.w2", Layout.FLAT, (SiteKind.SHARED_DOWN,)),
+)
+
+HEAD_ROW = Row("language_model.lm_head", Layout.MATRIX, (SiteKind.HEAD,))
+
+
+def numbered_expert_rows(is_written: bool) -> tuple[Row, ...]:
+    """Return the rows of routed experts stored one by one."""
+    names = ("gate_proj", "up_proj", "down_proj")
+    kinds = (SiteKind.ROUTED_GATE, SiteKind.ROUTED_UP, SiteKind.ROUTED_DOWN)
+    return tuple(
+        Row(f"layers.{{layer}}.mlp.experts.{{expert}}.{name}", Layout.NUMBERED, (kind,), is_written)
+        for name, kind in zip(names, kinds, strict=True)
+    )
+
+
+TINKER = Dialect(
+    name="tinker",
+    title="released schema (Tinker, miles)",
+    wrappers=("", "base_model.model."),
+    roots=("language_model.",),
+    rows=(
+        *ATTENTION_ROWS,
+        Row("layers.{layer}.mlp.gate_up_proj", Layout.GATE_UP, DENSE_GATE_UP),
+        DENSE_DOWN_ROW,
+        *STACKED_EXPERT_ROWS,
+        *numbered_expert_rows(is_written=False),
+        *SHARED_EXPERT_ROWS,
+        HEAD_ROW,
+    ),
+)

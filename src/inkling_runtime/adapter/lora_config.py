@@ -1,0 +1,165 @@
+"""adapter_config.json: rank and scaling of every module, by PEFT's own matching rule.
+
+Only what changes the effect of the tensors is typed; the rest of the object is kept as read, so
+that a conversion carries it over. The trap: `rank_pattern` and `alpha_pattern` match the first
+key in file order whose regular expression fits the end of the module's name.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from inkling_runtime.adapter.json_file import read_json_object
+from inkling_runtime.errors import InklingError
+
+CONFIG_NAME = "adapter_config.json"
+
+
+@dataclass(frozen=True, slots=True)
+class LoraConfig:
+    """The parts of an adapter's config that decide its effect, and the whole object as read."""
+
+    rank: int
+    alpha: float
+    use_rslora: bool = False
+    rank_pattern: Mapping[str, int] = field(default_factory=dict)
+    alpha_pattern: Mapping[str, float] = field(default_factory=dict)
+    target_modules: str | tuple[str, ...] | None = None
+    target_parameters: tuple[str, ...] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def rank_of(self, module: str) -> int:
+        """Return the rank that the config gives a module, by its on-disk name."""
+        key = match_pattern(self.rank_pattern, module)
+        return self.rank if key is None else self.rank_pattern[key]
+
+    def alpha_of(self, module: str) -> float:
+        """Return the alpha that the config gives a module, by its on-disk name."""
+        key = match_pattern(self.alpha_pattern, module)
+        return self.alpha if key is None else self.alpha_pattern[key]
+
+    def scaling_of(self, module: str) -> float:
+        """Return s in ΔW = s·B·A: alpha / r, or alpha / √r with rsLoRA (PEFT)."""
+        return scaling(self.alpha_of(module), self.rank_of(module), self.use_rslora)
+
+
+def scaling(alpha: float, rank: int, use_rslora: bool) -> float:
+    """Return alpha / rank, or alpha / √rank with rsLoRA."""
+    return alpha / (math.sqrt(rank) if use_rslora else rank)
+
+
+def match_pattern(pattern: Mapping[str, Any], module: str) -> str | None:
+    r"""Return the first key that PEFT would apply to a module name, or None.
+
+    PEFT matches `^(.*\.)?(KEY)$` against the name without `base_model.model.`.
+    """
+    name = module.removeprefix("base_model.model.")
+    for key in pattern:
+        if re.match(rf"(.*\.)?({key})$", name):
+            return key
+    return None
+
+
+def read_lora_config(folder: Path) -> LoraConfig:
+    """Return the config of an adapter folder.
+
+    Raises:
+        InklingError: the file is missing, not a JSON object, or a value that decides the effect
+            is missing or of a wrong type.
+    """
+    path = folder / CONFIG_NAME
+    return parse_lora_config(read_json_object(path), str(path))
+
+
+def parse_lora_config(values: dict[str, Any], where: str = CONFIG_NAME) -> LoraConfig:
+    """Return the typed config of an object (see `read_lora_config`)."""
+    rank = values.get("r")
+    if not isinstance(rank, int) or not _is_rank(rank):
+        raise InklingError(f"`{where}` has r {rank!r}, expected a positive integer")
+    alpha = values.get("lora_alpha")
+    if not isinstance(alpha, int | float) or not _is_number(alpha):
+        raise InklingError(f"`{where}` has lora_alpha {alpha!r}, expected a finite number")
+    return LoraConfig(
+        rank=rank,
+        alpha=float(alpha),
+        use_rslora=_flag(values, "use_rslora", where),
+        rank_pattern=_pattern(values, "rank_pattern", where, _is_rank, "positive integers"),
+        alpha_pattern=_pattern(values, "alpha_pattern", where, _is_number, "numbers"),
+        target_modules=_targets(values.get("target_modules"), where),
+        target_parameters=_names(values.get("target_parameters"), "target_parameters", where),
+        values=values,
+    )
+
+
+def _is_rank(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _flag(values: dict[str, Any], key: str, where: str) -> bool:
+    value = values.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise InklingError(f"`{where}` has {key} {value!r}, expected true or false")
+    return bool(value)
+
+
+def _pattern(
+    values: dict[str, Any], key: str, where: str, is_valid: Any, expected: str
+) -> dict[str, Any]:
+    pattern = values.get(key) or {}
+    if not isinstance(pattern, dict) or not all(map(is_valid, pattern.values())):
+        raise InklingError(f"`{where}` has a {key} that is not an object of {expected}")
+    for name in pattern:
+        try:
+            re.compile(name)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise InklingError(f"`{where}` has the {key} key `{name}`: {error}") from error
+    return pattern
+
+
+def _targets(value: Any, where: str) -> str | tuple[str, ...] | None:
+    if value is None or isinstance(value, str):
+        return value
+    return _names(value, "target_modules", where)
+
+
+def _names(value: Any, key: str, where: str) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise InklingError(f"`{where}` has {key} {value!r}, expected a list of names")
+    return tuple(value)
+
+
+_PLAIN = {
+    "use_dora": (None, False),
+    "lora_bias": (None, False),
+    "bias": (None, "none"),
+    "fan_in_fan_out": (None, False),
+    "modules_to_save": (None, []),
+    "trainable_token_indices": (None, [], {}),
+    "alora_invocation_tokens": (None, []),
+    "layer_replication": (None, []),
+    "use_bdlora": (None, False),
+    "use_qalora": (None, False),
+}
+
+
+def beyond_plain_lora(config: LoraConfig) -> tuple[str, ...]:
+    """Return the settings with which ΔW is more than s·B·A, as `key value` texts."""
+    return tuple(
+        f"{key} {config.values[key]!r}"
+        for key, plain in _PLAIN.items()
+        if key in config.values and config.values[key] not in plain
+    )

@@ -1,0 +1,312 @@
+"""Moves: lazy arrays that say where bytes come from, without touching one.
+
+Data, not work: a conversion is a tree of moves over tensors of the source file, built and
+inspected from headers alone, and evaluated by `arrays.load`. Every move but `Scale` only moves
+elements, so bf16 needs no arithmetic and the result is exact to the byte.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import TypeAlias
+
+from inkling_runtime.adapter.safetensors_file import TensorInfo
+
+Shape: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A tensor of a file, as it is."""
+
+    path: Path
+    tensor: TensorInfo
+
+    @property
+    def dtype(self) -> str:
+        """The safetensors dtype."""
+        return self.tensor.dtype
+
+    @property
+    def shape(self) -> Shape:
+        """The shape on disk."""
+        return self.tensor.shape
+
+
+@dataclass(frozen=True, slots=True)
+class Zeros:
+    """Zeros of a dtype and shape."""
+
+    dtype: str
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape:
+    """The same elements in the same order under another shape."""
+
+    source: "Array"
+    shape: Shape
+
+    @property
+    def dtype(self) -> str:
+        """The source's dtype."""
+        return self.source.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Permute:
+    """Axes in another order."""
+
+    source: "Array"
+    axes: tuple[int, ...]
+
+    @property
+    def dtype(self) -> str:
+        """The source's dtype."""
+        return self.source.dtype
+
+    @property
+    def shape(self) -> Shape:
+        """The source's sizes in the new order."""
+        return tuple(self.source.shape[axis] for axis in self.axes)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Elements `start, start+step, … < stop` along one axis."""
+
+    source: "Array"
+    axis: int
+    start: int
+    stop: int
+    step: int = 1
+
+    @property
+    def dtype(self) -> str:
+        """The source's dtype."""
+        return self.source.dtype
+
+    @property
+    def shape(self) -> Shape:
+        """The source's shape with the axis cut."""
+        sizes = list(self.source.shape)
+        sizes[self.axis] = len(range(self.start, self.stop, self.step))
+        return tuple(sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Arrays one after another along one axis."""
+
+    sources: tuple["Array", ...]
+    axis: int
+
+    @property
+    def dtype(self) -> str:
+        """The dtype that all sources share."""
+        return self.sources[0].dtype
+
+    @property
+    def shape(self) -> Shape:
+        """The sources' shape with the axis summed."""
+        sizes = list(self.sources[0].shape)
+        sizes[self.axis] = sum(source.shape[self.axis] for source in self.sources)
+        return tuple(sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Interleave:
+    """Rows of two arrays in turn along one axis: a0, b0, a1, b1 and so on."""
+
+    first: "Array"
+    second: "Array"
+    axis: int
+
+    @property
+    def dtype(self) -> str:
+        """The dtype that both share."""
+        return self.first.dtype
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of one with the axis doubled."""
+        sizes = list(self.first.shape)
+        sizes[self.axis] *= 2
+        return tuple(sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Expand:
+    """A leading axis of 1 repeated `count` times."""
+
+    source: "Array"
+    count: int
+
+    @property
+    def dtype(self) -> str:
+        """The source's dtype."""
+        return self.source.dtype
+
+    @property
+    def shape(self) -> Shape:
+        """The source's shape with `count` in front."""
+        return (self.count, *self.source.shape[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Elements times a factor, rounded to nearest even in the dtype: the one inexact move."""
+
+    source: "Array"
+    factor: float
+
+    @property
+    def dtype(self) -> str:
+        """The source's dtype."""
+        return self.source.dtype
+
+    @property
+    def shape(self) -> Shape:
+        """The source's shape."""
+        return self.source.shape
+
+
+Array: TypeAlias = Read | Zeros | Reshape | Permute | Slice | Join | Interleave | Expand | Scale
+
+
+def reshape(source: Array, *shape: int) -> Array:
+    """Return `source` under another shape; the same array when nothing changes."""
+    if prod(shape) != prod(source.shape):
+        raise ValueError(f"{source.shape} does not reshape to {shape}")
+    if source.shape == shape:
+        return source
+    if isinstance(source, Reshape):
+        return reshape(source.source, *shape)
+    return Reshape(source, shape)
+
+
+def permute(source: Array, *axes: int) -> Array:
+    """Return `source` with its axes in another order."""
+    if axes == tuple(range(len(axes))):
+        return source
+    return Permute(source, axes)
+
+
+def cut(source: Array, axis: int, start: int, stop: int) -> Array:
+    """Return a contiguous part along an axis; the same array when it is all of it."""
+    if (start, stop) == (0, source.shape[axis]):
+        return source
+    return Slice(source, axis, start, stop)
+
+
+def entry(source: Array, index: int) -> Array:
+    """Return one entry along the leading axis, without that axis."""
+    return reshape(cut(source, 0, index, index + 1), *source.shape[1:])
+
+
+def every_second(source: Array, axis: int, start: int) -> Array:
+    """Return the elements start, start+2, … along an axis: one side of an interleaved pair."""
+    return Slice(source, axis, start, source.shape[axis], 2)
+
+
+def join(sources: Sequence[Array], axis: int) -> Array:
+    """Return arrays one after another along an axis."""
+    dtypes = {source.dtype for source in sources}
+    rest = {source.shape[:axis] + source.shape[axis + 1 :] for source in sources}
+    if len(dtypes) != 1 or len(rest) != 1:
+        raise ValueError(f"cannot join {[(s.dtype, s.shape) for s in sources]} on axis {axis}")
+    return sources[0] if len(sources) == 1 else Join(tuple(sources), axis)
+
+
+def stack(sources: Sequence[Array]) -> Array:
+    """Return arrays of one shape stacked along a new leading axis."""
+    return join([reshape(source, 1, *source.shape) for source in sources], 0)
+
+
+def expand(source: Array, count: int) -> Array:
+    """Return `source` with its leading axis of 1 repeated; the same array for a count of 1."""
+    if source.shape[0] != 1:
+        raise ValueError(f"cannot expand the leading axis of {source.shape}")
+    return source if count == 1 else Expand(source, count)
+
+
+def pad(source: Array, axis: int, size: int) -> Array:
+    """Return `source` with zeros added along an axis up to `size`."""
+    missing = size - source.shape[axis]
+    if missing == 0:
+        return source
+    zeros = list(source.shape)
+    zeros[axis] = missing
+    return join([source, Zeros(source.dtype, tuple(zeros))], axis)
+
+
+def scale(source: Array, factor: float) -> Array:
+    """Return `source` times a factor; the same array for 1."""
+    return source if factor == 1 else Scale(source, factor)
+
+
+def block_diagonal(blocks: Sequence[Array]) -> Array:
+    """Return [..., Σ rows, Σ columns] with the blocks on the diagonal and zeros elsewhere."""
+    if len(blocks) == 1:
+        return blocks[0]
+    *batch, _, _ = blocks[0].shape
+    axis, rows, before = len(batch), [], 0
+    columns = sum(block.shape[-1] for block in blocks)
+    for block in blocks:
+        height, width = block.shape[-2:]
+        parts: list[Array] = [Zeros(block.dtype, (*batch, height, before))] if before else []
+        parts.append(block)
+        after = columns - before - width
+        parts += [Zeros(block.dtype, (*batch, height, after))] if after else []
+        rows.append(join(parts, axis + 1))
+        before += width
+    return join(rows, axis)
+
+
+_VERBS: dict[type, str] = {
+    Zeros: "pad",
+    Permute: "permute",
+    Join: "join",
+    Interleave: "interleave",
+    Expand: "expand",
+    Scale: "scale",
+}
+
+
+def verbs(array: Array) -> tuple[str, ...]:
+    """Return what happens to the bytes, outermost first: `("interleave", "split")`, or `copy`."""
+    found: dict[str, None] = {}
+    pending: list[Array] = [array]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Slice):
+            found["de-interleave" if node.step > 1 else "split"] = None
+        elif type(node) in _VERBS:
+            found[_VERBS[type(node)]] = None
+        pending += inputs(node)
+    return tuple(found) or ("copy",)
+
+
+def inputs(array: Array) -> tuple[Array, ...]:
+    """Return the arrays that a move takes its elements from."""
+    if isinstance(array, Read | Zeros):
+        return ()
+    if isinstance(array, Join):
+        return array.sources
+    if isinstance(array, Interleave):
+        return (array.first, array.second)
+    return (array.source,)
+
+
+def iter_reads(array: Array) -> Sequence[Read]:
+    """Return the tensors that a move reads, each once, in order of first use."""
+    found: dict[str, Read] = {}
+    pending: list[Array] = [array]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Read):
+            found.setdefault(node.tensor.name, node)
+        pending += reversed(inputs(node))
+    return list(found.values())

@@ -1,0 +1,149 @@
+"""From an adapter's modules to one pair of factors per site, whatever the dialect.
+
+Lazy: the result is moves over the file. Questions about contents (are these copies the same
+bytes? is this block zero?) go through `Contents`, so that the same code plans from headers alone
+or with the numbers at hand.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from inkling_runtime.adapter.adapter import Adapter, AdapterModule
+from inkling_runtime.adapter.layouts import Layout, Stored, decode
+from inkling_runtime.adapter.model_spec import ModelSpec
+from inkling_runtime.adapter.moves import Array, Read, stack
+from inkling_runtime.adapter.pairs import Form, Pair, collapse, untie
+from inkling_runtime.adapter.sites import Site, SiteKind
+from inkling_runtime.errors import InklingError
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Answers about the bytes behind lazy arrays."""
+
+    is_same: Callable[[Array, Array], bool]
+    is_repeated: Callable[[Array], bool]
+    is_zero: Callable[[Array], bool]
+
+
+HEADERS_ONLY = Contents(
+    is_same=lambda first, second: first == second,
+    is_repeated=lambda array: array.shape[0] == 1,
+    is_zero=lambda array: False,
+)
+"""Nothing is known but what the moves themselves say; no byte is read."""
+
+SitePairs = dict[Site, Pair]
+
+GATED = (
+    (SiteKind.DENSE_GATE, SiteKind.DENSE_UP),
+    (SiteKind.ROUTED_GATE, SiteKind.ROUTED_UP),
+    (SiteKind.SHARED_GATE, SiteKind.SHARED_UP),
+)
+"""Kinds whose weights may be fused."""
+
+
+def gather_pairs(adapter: Adapter, spec: ModelSpec | None, contents: Contents) -> SitePairs:
+    """Return the factors of every site of a sound adapter (`require_understood`), in site order.
+
+    Stacks come with their outer factor stored once where all copies are the same bytes, and gate
+    and up with an A each where a doubled rank can be undone exactly.
+
+    Raises:
+        InklingError: shapes do not fit the layout, experts are missing, or the layout cannot be
+            read without the base model's sizes.
+    """
+    pairs: SitePairs = {}
+    numbered: dict[Site, list[AdapterModule]] = {}
+    for module in adapter.modules:
+        if module.parsed.row.layout is Layout.NUMBERED:
+            numbered.setdefault(module.sites[0], []).append(module)
+            continue
+        pairs.update(_decode_module(adapter, module, spec))
+    for site, modules in numbered.items():
+        pairs[site] = _stack_experts(adapter, site, modules, spec)
+    for site, pair in pairs.items():
+        pairs[site] = collapse(pair, contents.is_repeated)
+    _untie_all(pairs, contents)
+    return dict(sorted(pairs.items()))
+
+
+def _decode_module(adapter: Adapter, module: AdapterModule, spec: ModelSpec | None) -> SitePairs:
+    try:
+        decoded = decode(module.parsed.row.layout, _stored(adapter, module, spec))
+    except ValueError as error:
+        raise InklingError(f"module `{module.name}` of `{adapter.path}`: {error}") from error
+    return {Site(module.parsed.layer, kind): pair for kind, pair in decoded.items()}
+
+
+def _stored(adapter: Adapter, module: AdapterModule, spec: ModelSpec | None) -> Stored:
+    if module.a is None or module.b is None:
+        raise InklingError(f"module `{module.name}` of `{adapter.path}` lacks a factor")
+    out_features: tuple[int, ...] = ()
+    if module.parsed.row.layout is Layout.QKVR:
+        out_features = _widths_of(adapter, module, spec)
+    return Stored(
+        Read(adapter.file.path, module.a),
+        Read(adapter.file.path, module.b),
+        module.rank,
+        module.scaling,
+        module.parsed.row.kinds,
+        out_features,
+    )
+
+
+def _widths_of(adapter: Adapter, module: AdapterModule, spec: ModelSpec | None) -> tuple[int, ...]:
+    if spec is None:
+        raise InklingError(
+            f"module `{module.name}` of `{adapter.path}` fuses q, k, v and r, "
+            "their widths come from the base model",
+            "pass the base model's folder or config.json with `--model`",
+        )
+    shapes = spec.sites()
+    missing = [str(site) for site in module.sites if site not in shapes]
+    if missing:
+        raise InklingError(f"the base model has no `{missing[0]}`, `{module.name}` adapts it")
+    return tuple(shapes[site].out_features for site in module.sites)
+
+
+def _stack_experts(
+    adapter: Adapter, site: Site, modules: list[AdapterModule], spec: ModelSpec | None
+) -> Pair:
+    experts = [module.parsed.expert for module in modules]
+    expected = max(experts) + 1
+    if spec is not None and site.layer < spec.num_layers:
+        expected = spec.num_experts
+    if experts != list(range(expected)):
+        lacking = sorted(set(range(expected)) - set(experts)) or sorted(
+            set(experts) - set(range(expected))
+        )
+        raise InklingError(
+            f"`{adapter.path}` holds {len(experts)} of {expected} experts of `{site}`, "
+            f"the first that does not fit is expert {lacking[0]}"
+        )
+    pairs = [_decode_module(adapter, module, spec)[site] for module in modules]
+    shapes = {(pair.a.shape, pair.b.shape, pair.scaling, pair.a.dtype) for pair in pairs}
+    if len(shapes) != 1:
+        raise InklingError(
+            f"the experts of `{site}` in `{adapter.path}` differ in shape, dtype or scaling"
+        )
+    return Pair(
+        stack([pair.a for pair in pairs]),
+        stack([pair.b for pair in pairs]),
+        pairs[0].scaling,
+        Form.STACK,
+        site.kind.is_down,
+    )
+
+
+def _untie_all(pairs: SitePairs, contents: Contents) -> None:
+    for layer in _layers(pairs):
+        for gate_kind, up_kind in GATED:
+            gate, up = pairs.get(Site(layer, gate_kind)), pairs.get(Site(layer, up_kind))
+            if gate is not None and up is not None:
+                gate, up = untie(gate, up, contents.is_zero)
+                pairs[Site(layer, gate_kind)], pairs[Site(layer, up_kind)] = gate, up
+
+
+def _layers(sites: Iterable[Site]) -> list[int]:
+    return sorted({site.layer for site in sites})
