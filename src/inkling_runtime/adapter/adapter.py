@@ -6,7 +6,7 @@ so that an inspection can show it and a conversion or the runtime can refuse it.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from inkling_runtime.adapter.dialects import recognise, require_dialect
@@ -264,3 +264,10 @@ def require_understood(adapter: Adapter) -> None:
             + (f" (and {more} more problems)" if more else ""),
             f"`inkling inspect {adapter.path}` lists them",
         )
+
+
+def sound_part(adapter: Adapter) -> Adapter:
+    """Return the adapter without its unknown tensors and without modules that have a problem."""
+    bad = {problem.module for problem in adapter.problems}
+    modules = tuple(module for module in adapter.modules if module.name not in bad)
+    return replace(adapter, modules=modules, unknown=(), problems=())

@@ -14,7 +14,7 @@ from inkling_runtime.adapter.dialects.dialect import Dialect
 from inkling_runtime.adapter.layouts import Layout
 from inkling_runtime.adapter.lora_config import LoraConfig, scaling
 from inkling_runtime.adapter.model_spec import ModelSpec
-from inkling_runtime.adapter.sites import Site, SiteKind
+from inkling_runtime.adapter.sites import SiteKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,10 @@ class ConfigModule:
     scaling: float
 
 
+_SELECTORS = ("target_parameters", "exclude_modules", "layers_to_transform", "layers_pattern")
+"""Keys that choose modules; the written targets replace them."""
+
+
 def fit_config(
     source: LoraConfig, dialect: Dialect, modules: list[ConfigModule], spec: ModelSpec | None
 ) -> dict[str, Any]:
@@ -42,7 +46,8 @@ def fit_config(
     rank, base_scaling = _most_common(source, modules)
     alpha = _alpha(source, rank, base_scaling, rslora)
     values = dict(source.values)
-    values.pop("target_parameters", None)
+    for key in _SELECTORS:
+        values.pop(key, None)
     values |= {"peft_type": "LORA", "r": rank, "lora_alpha": alpha}
     if rslora or "use_rslora" in values:
         values["use_rslora"] = rslora
@@ -142,9 +147,6 @@ def _peft_targets(
     return {
         "target_modules": _peft_names(plain, spec) or None,
         "target_parameters": _peft_names(packed, spec) or None,
-        "exclude_modules": None,
-        "layers_to_transform": None,
-        "layers_pattern": None,
         "bias": "none",
         "lora_dropout": 0.0,
         "inference_mode": True,
@@ -174,8 +176,3 @@ _TARGETS: dict[
     "sglang": _sglang_targets,
     "peft": _peft_targets,
 }
-
-
-def site_of(module: ConfigModule) -> Site:
-    """Return the first site of a module."""
-    return Site(module.layer, module.kinds[0])

@@ -177,8 +177,8 @@ def _changes(
     rounded = [output.spec.name for output in outputs if _has_scale(output.array)]
     if rounded:
         changes.append(
-            f"scaling folded into {len(rounded)} lora_B tensors, rounded in their dtype: "
-            f"{dialect.title} takes one scaling for the whole adapter"
+            f"scaling folded into {len(rounded)} lora_B tensors and rounded in their dtype, "
+            f"where {dialect.title} takes one scaling for several of the source's"
         )
     if adapter.base_copies:
         changes.append(f"left out: {len(adapter.base_copies)} copies of base weights")

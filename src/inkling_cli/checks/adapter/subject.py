@@ -1,0 +1,81 @@
+"""What the adapter rules look at: the parsed adapter, its factors by site, the base model."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from inkling_cli.checks.finding import Finding, sort_findings
+from inkling_cli.checks.rule import Registry
+from inkling_runtime.adapter.adapter import Adapter, read_adapter, sound_part
+from inkling_runtime.adapter.coverage import Coverage, compare
+from inkling_runtime.adapter.model_spec import ModelSpec
+from inkling_runtime.adapter.site_pairs import HEADERS_ONLY, SitePairs, gather_pairs
+from inkling_runtime.errors import InklingError
+
+
+class Consumer(StrEnum):
+    """What applies an adapter. The value is what `--engine` takes."""
+
+    VLLM = "vllm"
+    SGLANG = "sglang"
+    PEFT = "peft"
+    NATIVE = "native"
+
+    @property
+    def known_version(self) -> str | None:
+        """The version whose behaviour the rules were taken from and observed on."""
+        return {"vllm": "0.33.0", "sglang": "0.5.23", "peft": "0.21.2"}.get(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterSubject:
+    """An adapter and, where given, the base model it is meant for.
+
+    `pairs` holds what is sound; `undecodable` says why the sound modules still have no meaning
+    (an expert that is missing, a width that only the base model tells).
+    """
+
+    adapter: Adapter
+    pairs: SitePairs
+    undecodable: str | None
+    spec: ModelSpec | None
+    coverage: Coverage | None
+
+    @property
+    def path(self) -> str:
+        """The adapter's folder, for messages."""
+        return str(self.adapter.path)
+
+
+ADAPTER_RULES: Registry[AdapterSubject] = Registry()
+
+
+def read_subject(
+    folder: Path, spec: ModelSpec | None, dialect: str | None = None
+) -> AdapterSubject:
+    """Return the subject for a folder.
+
+    Raises:
+        InklingError: the files cannot be read at all.
+    """
+    return make_subject(read_adapter(folder, dialect), spec)
+
+
+def make_subject(adapter: Adapter, spec: ModelSpec | None) -> AdapterSubject:
+    """Return the subject for a parsed adapter."""
+    try:
+        pairs, undecodable = gather_pairs(sound_part(adapter), spec, HEADERS_ONLY), None
+    except InklingError as error:
+        pairs, undecodable = {}, error.message
+    coverage = compare(pairs, spec) if spec is not None else None
+    return AdapterSubject(adapter, pairs, undecodable, spec, coverage)
+
+
+def check_adapter(subject: AdapterSubject, consumers: list[Consumer]) -> tuple[Finding, ...]:
+    """Return the findings for these consumers; what concerns all of them stands once."""
+    found: list[Finding] = []
+    for consumer in consumers:
+        for finding in ADAPTER_RULES.check(subject, consumer.value, consumer.known_version):
+            if finding not in found:
+                found.append(finding)
+    return sort_findings(found)
