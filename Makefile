@@ -31,7 +31,7 @@ check: $(INSTALLED)  ## everything but the tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m inkling_cli.render.docs --check
+	$(BIN)/python -m inkling_cli.docs --check
 
 test: $(INSTALLED)  ## all tests that need no GPU
 	$(BIN)/pytest
@@ -43,7 +43,7 @@ golden: $(INSTALLED)  ## rewrite the golden files of the command line
 	$(BIN)/pytest tests/cli --golden-update
 
 docs: $(INSTALLED)  ## regenerate docs/rules.md and docs/cli.md
-	$(BIN)/python -m inkling_cli.render.docs
+	$(BIN)/python -m inkling_cli.docs
 
 bench: $(INSTALLED)  ## run the benchmarks
 	for bench in benchmarks/bench_*.py; do $(BIN)/python $$bench || exit 1; done

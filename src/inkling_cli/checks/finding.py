@@ -49,8 +49,8 @@ class Finding:
     location: Location = field(default_factory=Location)
     engine: str | None = None
     engine_version: str | None = None
-    fix: dict[str, str] | None = None
-    """What to set, by the input's own key names: `{"--max-cpu-loras": "4"}`."""
+    fix: dict[str, str | None] | None = None
+    """What to set, by the input's own key names: `{"--max-cpu-loras": "4"}`; None removes."""
 
 
 @dataclass(frozen=True, slots=True)

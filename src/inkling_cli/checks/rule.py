@@ -8,6 +8,7 @@ only has to be imported by its room's `__init__`. Codes are never reused.
 Engine versions are data: `since` and `before` bound the versions for which a rule holds.
 """
 
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ class Defect:
     message: str
     help: str | None = None
     location: Location = field(default_factory=Location)
-    fix: dict[str, str] | None = None
+    fix: dict[str, str | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,9 @@ class Rule(Generic[Subject]):
     check: Callable[[Subject], Iterator[Defect]]
 
     @property
-    def doc(self) -> str:
-        """The docstring: what it checks, why it matters, how to fix."""
-        return self.check.__doc__ or ""
+    def text(self) -> str:
+        """The docstring without its indentation: what it checks, why it matters, how to fix."""
+        return inspect.cleandoc(self.check.__doc__ or "")
 
     def holds_for(self, version: str | None) -> bool:
         """Return whether the rule holds for this version of its engine (None: the newest)."""
@@ -91,8 +92,8 @@ class Registry(Generic[Subject]):
             raise ValueError(f"rule code {code!r} is not three letters and three digits")
 
         def register(check: Callable[[Any], Iterator[Defect]]) -> Callable[[Any], Iterator[Defect]]:
-            if code in self.rules:
-                raise ValueError(f"rule code {code} is registered twice")
+            if code in self.rules or any(rule.name == name for rule in self.rules.values()):
+                raise ValueError(f"rule {code} {name} is registered twice")
             self.rules[code] = Rule(code, name, severity, engine, since, before, check)
             return check
 
@@ -108,5 +109,6 @@ class Registry(Generic[Subject]):
 
 
 def parse_version(text: str) -> tuple[int, ...]:
-    """Return the numbers of a dotted version: `0.5.23` → (0, 5, 23)."""
-    return tuple(int(part) for part in re.findall(r"\d+", text))
+    """Return the numbers of a version's release: `v0.5.23rc1` → (0, 5, 23); () if it has none."""
+    release = re.match(r"v?(\d+(?:\.\d+)*)", text)
+    return tuple(int(part) for part in release[1].split(".")) if release else ()

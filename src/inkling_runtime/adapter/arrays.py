@@ -15,6 +15,7 @@ from inkling_runtime.adapter import moves
 from inkling_runtime.adapter.factors import to_float32
 from inkling_runtime.adapter.moves import Array, Read
 from inkling_runtime.adapter.safetensors_file import DTYPE_BITS
+from inkling_runtime.adapter.site_pairs import Contents
 from inkling_runtime.errors import InklingError
 
 RawArray: TypeAlias = NDArray[Any]
@@ -63,6 +64,10 @@ def is_zero(array: Array) -> bool:
     data = load(array)
     sign = np.array(1, data.dtype) << (8 * data.itemsize - 1)
     return not np.any(data & ~sign)
+
+
+CONTENTS = Contents(is_same, is_repeated, is_zero)
+"""Answers from the bytes themselves."""
 
 
 def _read(array: Array) -> RawArray:

@@ -10,9 +10,9 @@ from enum import Enum
 
 from inkling_runtime.adapter.moves import (
     Array,
-    Interleave,
     cut,
     every_second,
+    interleave,
     join,
     permute,
     reshape,
@@ -193,7 +193,7 @@ def _encode_halves(pairs: list[Pair], experts: int) -> tuple[Array, Array]:
 
 def _encode_interleaved(pairs: list[Pair], experts: int) -> tuple[Array, Array]:
     gate, up = pairs
-    return gate.a, Interleave(gate.b, up.b, 0)
+    return gate.a, interleave(gate.b, up.b, 0)
 
 
 def _encode_packed(pairs: list[Pair], experts: int) -> tuple[Array, Array]:

@@ -6,7 +6,7 @@ elements, so bf16 needs no arithmetic and the result is exact to the byte.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import TypeAlias
@@ -217,7 +217,33 @@ def join(sources: Sequence[Array], axis: int) -> Array:
     rest = {source.shape[:axis] + source.shape[axis + 1 :] for source in sources}
     if len(dtypes) != 1 or len(rest) != 1:
         raise ValueError(f"cannot join {[(s.dtype, s.shape) for s in sources]} on axis {axis}")
-    return sources[0] if len(sources) == 1 else Join(tuple(sources), axis)
+    merged: list[Array] = []
+    for source in sources:
+        if merged and (together := _adjacent(merged[-1], source, axis)) is not None:
+            merged[-1] = together
+        else:
+            merged.append(source)
+    return merged[0] if len(merged) == 1 else Join(tuple(merged), axis)
+
+
+def _adjacent(first: Array, second: Array, axis: int) -> Array | None:
+    """Return two neighbouring parts of one array as one part, else None."""
+    if not (isinstance(first, Slice) and isinstance(second, Slice)):
+        return None
+    if (first.source, first.axis, first.step) != (second.source, axis, 1) or second.axis != axis:
+        return None
+    if second.step != 1 or first.stop != second.start:
+        return None
+    return cut(first.source, axis, first.start, second.stop)
+
+
+def interleave(first: Array, second: Array, axis: int) -> Array:
+    """Return rows of two arrays in turn along an axis."""
+    if isinstance(first, Slice) and first == replace(first, axis=axis, start=0, step=2):
+        source = first.source
+        if second == Slice(source, axis, 1, source.shape[axis], 2):
+            return source
+    return Interleave(first, second, axis)
 
 
 def stack(sources: Sequence[Array]) -> Array:

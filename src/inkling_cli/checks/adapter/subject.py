@@ -26,6 +26,13 @@ class Consumer(StrEnum):
         """The version whose behaviour the rules were taken from and observed on."""
         return {"vllm": "0.33.0", "sglang": "0.5.23", "peft": "0.21.2"}.get(self.value)
 
+    @property
+    def display_name(self) -> str:
+        """The consumer in words, with its version."""
+        names = {"vllm": "vLLM", "sglang": "SGLang", "peft": "PEFT"}
+        name = names.get(self.value, "inkling generate")
+        return f"{name} {self.known_version}" if self.known_version else name
+
 
 @dataclass(frozen=True, slots=True)
 class AdapterSubject:

@@ -42,7 +42,12 @@ def write_conversion(
         InklingError: `out` exists and may not be overwritten, is the source itself, its parent
             does not exist, or the disk is full. Nothing is left behind.
     """
-    _require_target(conversion, out, overwrite)
+    require_target(conversion.source.path, out, overwrite)
+    free = shutil.disk_usage(out.absolute().parent).free
+    if conversion.nbytes > free:
+        raise InklingError(
+            f"`{out}` needs {conversion.nbytes:,} bytes, the disk has {free:,} bytes free"
+        )
     with new_folder(out, overwrite) as folder:
         _write_json(folder / CONFIG_NAME, conversion.config)
         with (folder / WEIGHTS_NAME).open("wb") as file:
@@ -57,8 +62,14 @@ def write_conversion(
             os.fsync(file.fileno())
 
 
-def _require_target(conversion: Conversion, out: Path, overwrite: bool) -> None:
-    if out.resolve() == conversion.source.path.resolve():
+def require_target(source: Path, out: Path, overwrite: bool) -> None:
+    """Require that a result may be written to `out`.
+
+    Raises:
+        InklingError: it is the source, a file, a folder that may not be overwritten, or lies in a
+            folder that does not exist.
+    """
+    if out.resolve() == source.resolve():
         raise InklingError(f"`{out}` is the adapter that is being read, expected another folder")
     if out.exists() and not out.is_dir():
         raise InklingError(f"`{out}` is a file, expected a folder to be made")
@@ -66,11 +77,6 @@ def _require_target(conversion: Conversion, out: Path, overwrite: bool) -> None:
         raise InklingError(f"`{out}` exists", "pass `--overwrite` to replace it")
     if not out.absolute().parent.is_dir():
         raise InklingError(f"`{out.absolute().parent}` does not exist", "make the folder first")
-    free = shutil.disk_usage(out.absolute().parent).free
-    if conversion.nbytes > free:
-        raise InklingError(
-            f"`{out}` needs {conversion.nbytes:,} bytes, the disk has {free:,} bytes free"
-        )
 
 
 @contextmanager

@@ -1,0 +1,91 @@
+"""An adapter as the engines see it: what decides acceptance is in its names and shapes.
+
+The adapter itself is `inkling_runtime.adapter`'s; here are only the questions that rules ask of
+it. The trap: vLLM tells layouts of expert tensors apart by name, SGLang by the size of dimension 0.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from inkling_cli.checks.finding import Location
+from inkling_cli.checks.launch.launch import AdapterRef
+from inkling_runtime.adapter.adapter import Adapter
+from inkling_runtime.adapter.lora_config import CONFIG_NAME, LoraConfig
+
+_STACKED = re.compile(r"\.experts\.w[123]$")
+_NUMBERED = re.compile(r"\.experts\.\d+\.")
+_GATE_UP = re.compile(
+    r"\.(?:shared_)?experts\.(?:\d+\.)?(?:w1|w3|gate_proj|up_proj|gate_up_proj)\.lora_A\.weight$"
+)
+_TENSOR_ENDING = re.compile(r"\.lora_[AB]\.weight$")
+_INKLING_NAMES = re.compile(r"\.attn\.(?:w[qkvr]_d[uv]|wo_ud|qkvr)$|\.mlp\.shared_experts\.w[123]$")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AdapterFacts:
+    """An adapter that a launch names and that was found on this machine; equal to itself only."""
+
+    ref: AdapterRef
+    folder: str
+    adapter: Adapter
+
+    @property
+    def name(self) -> str:
+        """The name under which requests ask for it."""
+        return self.ref.name
+
+    @property
+    def config(self) -> LoraConfig:
+        """Its adapter_config.json."""
+        return self.adapter.config
+
+    @property
+    def max_rank(self) -> int:
+        """The largest rank that its config gives any module."""
+        return max([self.config.rank, *self.config.rank_pattern.values()])
+
+    def at(self, key: str) -> Location:
+        """Return the place of a key of its config."""
+        return Location(f"{self.folder.rstrip('/')}/{CONFIG_NAME}", key=key)
+
+    def modules(self) -> Iterator[str]:
+        """Yield its module names as stored, each once."""
+        names = (_TENSOR_ENDING.sub("", name) for name in self.adapter.file.tensors)
+        return iter(dict.fromkeys(names))
+
+    @property
+    def is_inkling(self) -> bool:
+        """Whether its names are those of an Inkling adapter."""
+        return any(_INKLING_NAMES.search(name) for name in self.modules())
+
+    def stacked_experts(self) -> list[str]:
+        """Return its routed experts that are one tensor for all experts: vLLM's shared layout."""
+        return [name for name in self.modules() if _STACKED.search(name)]
+
+    def numbered_experts(self) -> list[str]:
+        """Return its routed experts that are one module each: vLLM's per-expert layout."""
+        return [name for name in self.modules() if _NUMBERED.search(name)]
+
+    def expert_layouts(self) -> dict[bool, str]:
+        """Return what SGLang's detection sees: is shared-outer → the first tensor that says so.
+
+        It looks at the gate and up side of lora_A alone, shared experts included.
+        """
+        found: dict[bool, str] = {}
+        for name, tensor in self.adapter.file.tensors.items():
+            if not _GATE_UP.search(name):
+                continue
+            if len(tensor.shape) == 3:
+                found.setdefault(tensor.shape[0] == 1, name)
+            elif re.search(r"experts\.\d+\.", name):
+                found.setdefault(False, name)
+            elif ".shared_experts." in name:
+                found.setdefault(True, name)
+        return found
+
+    @property
+    def is_shared_outer(self) -> bool | None:
+        """Whether its experts are shared-outer to SGLang; None without experts or if mixed."""
+        layouts = self.expert_layouts()
+        return next(iter(layouts)) if len(layouts) == 1 else None

@@ -1,0 +1,70 @@
+"""Remedies in the user's own words: the command with the changed option, or the file's key."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+
+from inkling_cli.checks.finding import Location
+from inkling_cli.checks.launch.adapter_facts import AdapterFacts
+from inkling_cli.checks.launch.launch import Launch, LaunchForm
+from inkling_cli.checks.rule import Defect
+from inkling_runtime.errors import format_names
+
+Changes = Mapping[str, str]
+"""Option or variable → new value; empty for a switch."""
+
+
+def launch_defect(
+    launch: Launch,
+    message: str,
+    location: Location,
+    *,
+    options: Changes | None = None,
+    variables: Changes | None = None,
+    remove: Sequence[str] = (),
+) -> Defect:
+    """Return a defect of a launch that a change of its options or variables would remedy."""
+    options, variables = options or {}, variables or {}
+    fix: dict[str, str | None] = {
+        **{launch.key_of(name): value or "true" for name, value in options.items()},
+        **variables,
+        **dict.fromkeys(map(launch.key_of, remove)),
+    }
+    return Defect(message, advise(launch, options, variables, remove), location, fix)
+
+
+def advise(launch: Launch, options: Changes, variables: Changes, remove: Sequence[str]) -> str:
+    """Return how to change a launch, phrased in the form in which it was written."""
+    if launch.form is LaunchForm.CONFIG:
+        return _advise_config(launch, options, variables, remove)
+    words = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
+    words += launch.program
+    if launch.model and launch.use(launch.engine.model_option) is None:
+        words.append(shlex.quote(launch.model))
+    words += ["…", *(f"{name} {value}".rstrip() for name, value in options.items())]
+    without = f" without {_quoted(remove)}" if remove else ""
+    return f"`{' '.join(words)}`{without}"
+
+
+def _advise_config(
+    launch: Launch, options: Changes, variables: Changes, remove: Sequence[str]
+) -> str:
+    parts = []
+    if options:
+        entries = [f"{launch.key_of(name)}: {value or 'true'}" for name, value in options.items()]
+        parts.append(f"set {_quoted(entries)}")
+    if variables:
+        pairs = [f"{name}={value}" for name, value in variables.items()]
+        parts.append(f"start the server with {_quoted(pairs)} in its environment")
+    if remove:
+        parts.append(f"remove {_quoted([launch.key_of(name) for name in remove])}")
+    return " and ".join(parts)
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return " and ".join(f"`{name}`" for name in names)
+
+
+def format_adapters(adapters: Sequence[AdapterFacts]) -> str:
+    """Return adapters by name: ``adapters `a`, `b`, `c` and 2 more``."""
+    noun = "adapter" if len(adapters) == 1 else "adapters"
+    return f"{noun} {format_names([adapter.name for adapter in adapters])}"

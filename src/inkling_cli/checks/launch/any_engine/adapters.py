@@ -1,0 +1,104 @@
+"""Rules over the adapters that a launch names: whether they are there, names and paths."""
+
+from collections.abc import Iterator
+
+from inkling_cli.checks.finding import Location, Severity
+from inkling_cli.checks.launch.launch import AdapterRef
+from inkling_cli.checks.launch.parse_arguments import is_unknown
+from inkling_cli.checks.launch.registry import LAUNCH_RULES
+from inkling_cli.checks.launch.subject import LaunchSubject
+from inkling_cli.checks.rule import Defect
+
+
+@LAUNCH_RULES.rule("LCH201", "adapter-not-found", Severity.INFO)
+def check_adapter_not_found(subject: LaunchSubject) -> Iterator[Defect]:
+    """An adapter's folder is not on this machine.
+
+    *What it checks*: whether each adapter's path is there. Hub ids are not: nothing is downloaded.
+
+    *Why it matters*: rank, layout and targets of the adapter were not checked.
+
+    *How to fix*: pass the folder as `--lora NAME=DIR`, NAME being the adapter's name in the launch.
+    """
+    for unread in subject.unread:
+        if unread.reason is None and not is_unknown(unread.folder):
+            yield Defect(
+                f"adapter `{unread.ref.name}` at `{unread.folder}` is not on this machine; "
+                "its rank and layout were not checked",
+                f"pass its folder with `--lora {unread.ref.name}=DIR`",
+                unread.ref.location,
+            )
+
+
+@LAUNCH_RULES.rule("LCH202", "adapter-unreadable", Severity.ERROR)
+def check_adapter_unreadable(subject: LaunchSubject) -> Iterator[Defect]:
+    """An adapter's folder is there but holds no readable adapter.
+
+    *What it checks*: that adapter_config.json and adapter_model.safetensors are there, that the
+    config says rank and alpha, and that the header of the tensors is sound.
+
+    *Why it matters*: the server does not start, or refuses the adapter.
+
+    *How to fix*: fetch or save the adapter again.
+    """
+    for unread in subject.unread:
+        if unread.reason is not None:
+            yield Defect(
+                f"adapter `{unread.ref.name}` cannot be read: {unread.reason}",
+                "fetch or save the adapter again",
+                Location(unread.folder),
+            )
+
+
+@LAUNCH_RULES.rule("LCH203", "adapter-name-twice", Severity.ERROR)
+def check_adapter_name_twice(subject: LaunchSubject) -> Iterator[Defect]:
+    """Two adapters have the same name.
+
+    *What it checks*: the names of all adapters that the launch loads at start-up.
+
+    *Why it matters*: the server refuses the second one and does not start.
+
+    *How to fix*: give each adapter its own name.
+    """
+    for first, second in _pairs(subject, "name"):
+        option = subject.engine.adapters_option
+        if first.path == second.path:
+            message = f"adapter `{second.name}` is named twice in `{option}`"
+            remedy = f"remove one `{second.name}={second.path}`"
+        else:
+            message = f"`{first.path}` and `{second.path}` are both named `{second.name}`"
+            remedy = f"`{option} {first.name}={first.path} {second.name}-2={second.path}`"
+        yield Defect(message, remedy, second.location)
+
+
+@LAUNCH_RULES.rule("LCH204", "adapter-path-twice", Severity.WARNING)
+def check_adapter_path_twice(subject: LaunchSubject) -> Iterator[Defect]:
+    """One adapter is loaded under two names.
+
+    *What it checks*: the paths of all adapters that the launch loads at start-up.
+
+    *Why it matters*: the adapter takes two slots and two copies in memory, and the prefix caches of
+    both names are apart.
+
+    *How to fix*: keep one of the names.
+    """
+    for first, second in _pairs(subject, "path"):
+        if first.name != second.name:
+            yield Defect(
+                f"`{second.path}` is loaded twice, as `{first.name}` and as `{second.name}`",
+                f"keep one of them: `{first.name}={first.path}`",
+                second.location,
+            )
+
+
+def _pairs(subject: LaunchSubject, attribute: str) -> Iterator[tuple[AdapterRef, AdapterRef]]:
+    """Yield start-up adapters that share an attribute, each with the first that has it."""
+    seen: dict[str, AdapterRef] = {}
+    for ref in subject.launch.adapters:
+        if not ref.at_startup:
+            continue
+        key = getattr(ref, attribute).rstrip("/")
+        if key in seen:
+            yield seen[key], ref
+        else:
+            seen[key] = ref

@@ -1,0 +1,101 @@
+"""Rules over the values of options, whichever engine they are for."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from inkling_cli.checks.finding import Severity
+from inkling_cli.checks.launch.launch import OptionUse, parse_integer
+from inkling_cli.checks.launch.options import OptionSpec, option_table
+from inkling_cli.checks.launch.parse_arguments import is_unknown
+from inkling_cli.checks.launch.registry import LAUNCH_RULES
+from inkling_cli.checks.launch.subject import LaunchSubject
+from inkling_cli.checks.rule import Defect
+from inkling_runtime.errors import format_names
+
+_MAY_BE_NONE = ("--max-cpu-loras",)
+_HAVE_THEIR_OWN_RULE = ("--max-lora-rank", "--lora-target-modules")
+_MAY_REPEAT = ("--middleware",)
+
+
+@LAUNCH_RULES.rule("LCH007", "value-not-a-number", Severity.ERROR)
+def check_value_not_a_number(subject: LaunchSubject) -> Iterator[Defect]:
+    """An option that takes a whole number has something else.
+
+    *What it checks*: the values of all options that the engine reads as whole numbers.
+
+    *Why it matters*: the server refuses to start.
+
+    *How to fix*: give a whole number.
+    """
+    for use, spec in _uses(subject):
+        for value in use.values:
+            if not spec.is_integer or parse_integer(value) is not None:
+                continue
+            if not (value == "None" and spec.name in _MAY_BE_NONE):
+                yield Defect(
+                    f"`{use.spelled}` is `{value}`, expected a whole number",
+                    location=use.location,
+                )
+
+
+@LAUNCH_RULES.rule("LCH008", "value-not-a-choice", Severity.ERROR)
+def check_value_not_a_choice(subject: LaunchSubject) -> Iterator[Defect]:
+    """An option that takes one of a few values has another.
+
+    *What it checks*: the values of the dtype, LoRA and mixture-of-experts options that have a fixed
+    list. (`--max-lora-rank` and `--lora-target-modules` have rules of their own.)
+
+    *Why it matters*: the server refuses to start.
+
+    *How to fix*: take a value from the list.
+    """
+    for use, spec in _uses(subject):
+        if not spec.choices or spec.name in _HAVE_THEIR_OWN_RULE:
+            continue
+        for value in use.values:
+            plain = value.lower().replace("-", "_") if spec.name == "--moe-backend" else value
+            if plain not in spec.choices:
+                yield Defect(
+                    f"`{use.spelled}` is `{value}`, expected one of "
+                    + format_names(spec.choices, limit=6),
+                    location=use.location,
+                )
+
+
+@LAUNCH_RULES.rule("LCH009", "repeated-option", Severity.WARNING)
+def check_repeated_option(subject: LaunchSubject) -> Iterator[Defect]:
+    """An option stands twice; only the last use counts.
+
+    *What it checks*: options that are given more than once in the same command or file.
+
+    *Why it matters*: the engines keep the last use and drop the others without a word, lists
+    included: of `--lora-modules a=/a --lora-modules b=/b` only `b` is loaded.
+
+    *How to fix*: give each option once, with all of its values: `--lora-modules a=/a b=/b`.
+    """
+    uses: dict[tuple[str, str | None], list[OptionUse]] = defaultdict(list)
+    for use in subject.launch.uses:
+        uses[use.name, use.location.file].append(use)
+    for (name, _), same in uses.items():
+        if len(same) < 2 or name in _MAY_REPEAT:
+            continue
+        dropped, kept = _shown(same[-2]), _shown(same[-1])
+        together = " ".join(dict.fromkeys(value for use in same for value in use.values))
+        is_list = name in (subject.engine.adapters_option, "--lora-target-modules")
+        yield Defect(
+            f"`{name}` is given {len(same)} times: `{kept}` counts, `{dropped}` is dropped",
+            f"write `{name} {together}`" if is_list else "keep one of them",
+            same[-1].location,
+        )
+
+
+def _uses(subject: LaunchSubject) -> Iterator[tuple[OptionUse, OptionSpec]]:
+    """Yield the uses whose values are known, with their options."""
+    table = option_table(subject.engine)
+    for use in subject.launch.uses:
+        if "." not in use.name and not any(map(is_unknown, use.values)):
+            yield use, table.spec(use.name)
+
+
+def _shown(use: OptionUse) -> str:
+    return " ".join((use.spelled, *use.values))

@@ -1,0 +1,154 @@
+"""Rules over the modules that an adapter declares or holds, against those that a server adapts."""
+
+from collections.abc import Iterator
+
+from inkling_cli.checks.finding import Severity
+from inkling_cli.checks.launch.adapter_facts import AdapterFacts
+from inkling_cli.checks.launch.advice import format_adapters, launch_defect
+from inkling_cli.checks.launch.engine import Engine
+from inkling_cli.checks.launch.registry import LAUNCH_RULES
+from inkling_cli.checks.launch.sglang.pool import (
+    ALL_WORDS,
+    POOL_TARGETS,
+    declared_targets,
+    needed_targets,
+    normalise,
+    pool_targets,
+    server_targets,
+)
+from inkling_cli.checks.launch.subject import LaunchSubject
+from inkling_cli.checks.rule import Defect
+from inkling_runtime.errors import format_names
+
+_OPTION = "--lora-target-modules"
+
+
+@LAUNCH_RULES.rule("SGL205", "adapter-targets-unknown", Severity.ERROR, engine=Engine.SGLANG)
+def check_adapter_targets_unknown(subject: LaunchSubject) -> Iterator[Defect]:
+    """An adapter's `target_modules` are not words or names that SGLang understands.
+
+    *What it checks*: `target_modules` in each adapter's config: the words `all-linear` and `all`,
+    or a list of runtime names. Trainers' names (`wq_du`, `w1`), patterns and a missing value are
+    neither.
+
+    *Why it matters*: SGLang refuses to start, or refuses the adapter when it is loaded later;
+    giving `--lora-target-modules` does not help.
+
+    *How to fix*: set `target_modules` to `"all-linear"` in the adapter's config.
+    """
+    for adapter in subject.adapters if subject.lora_enabled and subject.is_inkling else ():
+        targets = adapter.config.target_modules
+        if targets is None:
+            message = "has no `target_modules`"
+        elif isinstance(targets, str):
+            message = (
+                "" if targets in ALL_WORDS else f"has the `target_modules` pattern `{targets}`"
+            )
+        else:
+            names = [name for name in normalise(targets) if name not in POOL_TARGETS]
+            message = f"has {format_names(names)} in its `target_modules`" if names else ""
+        if message:
+            yield Defect(
+                f"adapter `{adapter.name}` {message}, which SGLang does not know",
+                'set it to `"target_modules": "all-linear"`',
+                adapter.at("target_modules"),
+                {"target_modules": "all-linear"},
+            )
+
+
+@LAUNCH_RULES.rule("SGL206", "adapter-targets-outside-server", Severity.ERROR, engine=Engine.SGLANG)
+def check_adapter_targets_outside_server(subject: LaunchSubject) -> Iterator[Defect]:
+    """An adapter declares targets that `--lora-target-modules` leaves out.
+
+    *What it checks*: the list in an adapter's config against `--lora-target-modules`.
+
+    *Why it matters*: SGLang refuses to start, or refuses the adapter when it is loaded later.
+
+    *How to fix*: add the targets to `--lora-target-modules`, or leave it out for start-up adapters.
+    """
+    given = server_targets(subject)
+    if given is None or not subject.lora_enabled:
+        return
+    missing: dict[AdapterFacts, list[str]] = {}
+    for adapter in subject.adapters:
+        declared = declared_targets(adapter) or []
+        if names := [name for name in declared if name in POOL_TARGETS and name not in given]:
+            missing[adapter] = names
+    if missing:
+        names = sorted({name for names in missing.values() for name in names})
+        yield launch_defect(
+            subject.launch,
+            f"{format_names(names)} declared by {format_adapters(list(missing))}, "
+            f"`{_OPTION}` holds {format_names(given)}",
+            subject.at(_OPTION),
+            options={_OPTION: _in_order({*given, *names})},
+        )
+
+
+@LAUNCH_RULES.rule("SGL207", "adapter-modules-outside-pool", Severity.ERROR, engine=Engine.SGLANG)
+def check_adapter_modules_outside_pool(subject: LaunchSubject) -> Iterator[Defect]:
+    """An adapter holds modules that no slot has room for.
+
+    *What it checks*: the modules in each adapter's file against the targets of the server:
+    `--lora-target-modules`, or else what the start-up adapters declare.
+
+    *Why it matters*: the adapter is accepted, and the scheduler fails at the first request that
+    uses it.
+
+    *How to fix*: add the targets to `--lora-target-modules`.
+    """
+    pool = pool_targets(subject)
+    if pool is None or not (subject.lora_enabled and subject.is_inkling):
+        return
+    missing: dict[str, str] = {}
+    holders: list[AdapterFacts] = []
+    for adapter in subject.adapters:
+        for target, module in needed_targets(adapter).items():
+            if target in pool or _is_said_elsewhere(adapter, target):
+                continue
+            missing.setdefault(target, module)
+            if adapter not in holders:
+                holders.append(adapter)
+    if missing:
+        target, module = next(iter(missing.items()))
+        yield launch_defect(
+            subject.launch,
+            f"`{module}` of {format_adapters(holders)} needs the target `{target}`, the server "
+            f"has {format_names(pool)}: the scheduler fails at its first request",
+            subject.at(_OPTION),
+            options={_OPTION: _in_order({*pool, *missing})},
+        )
+
+
+@LAUNCH_RULES.rule("SGL208", "adapter-head-not-declared", Severity.ERROR, engine=Engine.SGLANG)
+def check_adapter_head_not_declared(subject: LaunchSubject) -> Iterator[Defect]:
+    """An adapter holds a head that its `target_modules` list does not name.
+
+    *What it checks*: adapters with an `lm_head` in the file and a `target_modules` list without it.
+
+    *Why it matters*: SGLang drops the head without a word above debug level; answers are then
+    wrong.
+
+    *How to fix*: add `lm_head` to the list, or set `target_modules` to `"all-linear"`.
+    """
+    for adapter in subject.adapters if subject.lora_enabled and subject.is_inkling else ():
+        declared, module = declared_targets(adapter), needed_targets(adapter).get("lm_head")
+        if declared is None or module is None or not set(declared) <= set(POOL_TARGETS):
+            continue
+        if "lm_head" not in declared:
+            yield Defect(
+                f"adapter `{adapter.name}` holds `{module}` but its `target_modules` do not name "
+                "`lm_head`: SGLang drops it",
+                "add `lm_head` to its `target_modules`",
+                adapter.at("target_modules"),
+            )
+
+
+def _is_said_elsewhere(adapter: AdapterFacts, target: str) -> bool:
+    """Whether another rule speaks of this: SGL206 of declared targets, SGL208 of the head."""
+    declared = declared_targets(adapter)
+    return declared is not None and (target in declared or target in ("lm_head", "embed_tokens"))
+
+
+def _in_order(targets: set[str]) -> str:
+    return " ".join(name for name in POOL_TARGETS if name in targets)

@@ -1,0 +1,84 @@
+"""Which modules SGLang's adapter pool covers, and which an adapter needs. No rules here.
+
+The trap: an adapter's `target_modules` are normalised by a table of other models' names. The
+released names (`wq_du`, `w1`) are not in it and pass through unchanged, to modules that the pool
+does not have; only the words `all` and `all-linear`, or runtime names, work on an Inkling.
+"""
+
+import re
+from collections.abc import Iterable
+
+from inkling_cli.checks.launch.adapter_facts import AdapterFacts
+from inkling_cli.checks.launch.subject import LaunchSubject
+
+POOL_TARGETS = ("qkvr", "wo_ud", "gate_up_proj", "down_proj", "embed_tokens", "lm_head")
+"""Every module of an Inkling that SGLang can adapt, by its runtime name."""
+
+ALL_WORDS = ("all", "all-linear")
+
+_NORMALISED = {
+    "q_proj": "qkv_proj",
+    "k_proj": "qkv_proj",
+    "v_proj": "qkv_proj",
+    "gate_proj": "gate_up_proj",
+    "up_proj": "gate_up_proj",
+    "vocab_emb": "embed_tokens",
+    "embeddings": "embed_tokens",
+    "word_embeddings": "embed_tokens",
+    "output": "lm_head",
+    "unembed_tokens": "lm_head",
+}
+_NEEDED = (
+    (re.compile(r"\.(?:wq_du|wk_dv|wv_dv|wr_du|qkvr)$"), "qkvr"),
+    (re.compile(r"\.wo_ud$"), "wo_ud"),
+    (re.compile(r"\.mlp\.(?:.*\.)?(?:w1|w3|gate_proj|up_proj|gate_up_proj)$"), "gate_up_proj"),
+    (re.compile(r"\.mlp\.(?:.*\.)?(?:w2|down_proj)$"), "down_proj"),
+    (re.compile(r"(?:^|\.)(?:lm_head|unembed_tokens)$"), "lm_head"),
+    (re.compile(r"(?:^|\.)embed_tokens$"), "embed_tokens"),
+)
+
+
+def normalise(names: Iterable[str]) -> list[str]:
+    """Return target names as SGLang maps them, each once, in order."""
+    last = (name.rpartition(".")[2] for name in names)
+    return list(dict.fromkeys(_NORMALISED.get(name, name) for name in last))
+
+
+def declared_targets(adapter: AdapterFacts) -> list[str] | None:
+    """Return what an adapter's `target_modules` list comes to; None for a word like `all`."""
+    targets = adapter.config.target_modules
+    return normalise(targets) if isinstance(targets, tuple) else None
+
+
+def needed_targets(adapter: AdapterFacts) -> dict[str, str]:
+    """Return the pool targets that an adapter's modules need → the first module that does."""
+    needed: dict[str, str] = {}
+    for module in adapter.modules():
+        for pattern, target in _NEEDED:
+            if pattern.search(module):
+                needed.setdefault(target, module)
+    return needed
+
+
+def server_targets(subject: LaunchSubject) -> list[str] | None:
+    """Return what `--lora-target-modules` comes to; None where it is not given."""
+    given = subject.launch.values("--lora-target-modules")
+    if not given:
+        return None
+    return list(POOL_TARGETS) if "all" in given else normalise(given)
+
+
+def pool_targets(subject: LaunchSubject) -> list[str] | None:
+    """Return what the pool covers: the server's targets, else those of all start-up adapters.
+
+    None where it cannot be told: no adapters, some that are not on this machine, or names that
+    the pool does not have, with which no server starts.
+    """
+    targets = server_targets(subject)
+    if targets is None:
+        adapters = subject.startup_adapters
+        if not adapters or len(adapters) < sum(ref.at_startup for ref in subject.launch.adapters):
+            return None
+        declared = [declared_targets(adapter) or POOL_TARGETS for adapter in adapters]
+        targets = list(dict.fromkeys(name for names in declared for name in names))
+    return targets if set(targets) <= set(POOL_TARGETS) else None

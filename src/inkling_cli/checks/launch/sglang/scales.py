@@ -1,0 +1,86 @@
+"""Rules over what SGLang ignores in an adapter's config: it scales every module by alpha / r."""
+
+from collections.abc import Iterator
+from math import sqrt
+
+from inkling_cli.checks.finding import Severity
+from inkling_cli.checks.launch.adapter_facts import AdapterFacts
+from inkling_cli.checks.launch.engine import Engine
+from inkling_cli.checks.launch.registry import LAUNCH_RULES
+from inkling_cli.checks.launch.subject import LaunchSubject
+from inkling_cli.checks.rule import Defect
+
+
+@LAUNCH_RULES.rule("SGL401", "rslora-ignored", Severity.ERROR, engine=Engine.SGLANG)
+def check_rslora_ignored(subject: LaunchSubject) -> Iterator[Defect]:
+    """An adapter uses rsLoRA, which SGLang ignores.
+
+    *What it checks*: `use_rslora` in each adapter's config, for ranks above 1.
+
+    *Why it matters*: SGLang scales by alpha / r in place of alpha / √r: the adapter has too little
+    effect, by a factor of √r, and nothing says so.
+
+    *How to fix*: `inkling convert-adapter DIR --to sglang -o OUT` folds the scale into the weights.
+    """
+    for adapter in subject.adapters if subject.lora_enabled else ():
+        config = adapter.config
+        if config.use_rslora and config.rank > 1:
+            right, wrong = config.alpha / sqrt(config.rank), config.alpha / config.rank
+            yield Defect(
+                f"adapter `{adapter.name}` uses rsLoRA: its scale is {right:.4g}, "
+                f"SGLang applies {wrong:.4g}",
+                _remedy(adapter),
+                adapter.at("use_rslora"),
+            )
+
+
+@LAUNCH_RULES.rule("SGL402", "alpha-pattern-ignored", Severity.ERROR, engine=Engine.SGLANG)
+def check_alpha_pattern_ignored(subject: LaunchSubject) -> Iterator[Defect]:
+    """An adapter has an alpha of its own for some modules, which SGLang ignores.
+
+    *What it checks*: `alpha_pattern` in each adapter's config, for values other than `lora_alpha`.
+
+    *Why it matters*: SGLang applies `lora_alpha` to all modules: those are scaled wrongly, and
+    nothing says so.
+
+    *How to fix*: `inkling convert-adapter DIR --to sglang -o OUT` folds the scale into the weights.
+    """
+    for adapter in subject.adapters if subject.lora_enabled else ():
+        config = adapter.config
+        for key, alpha in config.alpha_pattern.items():
+            if alpha != config.alpha:
+                yield Defect(
+                    f"adapter `{adapter.name}` has alpha {alpha:g} for `{key}`, "
+                    f"SGLang applies `lora_alpha` {config.alpha:g}",
+                    _remedy(adapter),
+                    adapter.at("alpha_pattern"),
+                )
+                break
+
+
+@LAUNCH_RULES.rule("SGL403", "rank-pattern-ignored", Severity.ERROR, engine=Engine.SGLANG)
+def check_rank_pattern_ignored(subject: LaunchSubject) -> Iterator[Defect]:
+    """An adapter has a rank of its own for some modules, which SGLang ignores.
+
+    *What it checks*: `rank_pattern` in each adapter's config, for values other than `r`.
+
+    *Why it matters*: SGLang scales these modules by the wrong rank and expects tensors of rank `r`:
+    it fails at the first request, or the answers are wrong.
+
+    *How to fix*: `inkling convert-adapter DIR --to sglang -o OUT` brings all modules to one rank.
+    """
+    for adapter in subject.adapters if subject.lora_enabled else ():
+        config = adapter.config
+        for key, rank in config.rank_pattern.items():
+            if rank != config.rank:
+                yield Defect(
+                    f"adapter `{adapter.name}` has rank {rank} for `{key}`, "
+                    f"SGLang expects `r` {config.rank}",
+                    _remedy(adapter),
+                    adapter.at("rank_pattern"),
+                )
+                break
+
+
+def _remedy(adapter: AdapterFacts) -> str:
+    return f"`inkling convert-adapter {adapter.folder} --to sglang -o OUT`"

@@ -1,0 +1,146 @@
+"""Rules over vLLM's LoRA switches and what does not go with them."""
+
+from collections.abc import Iterator
+
+from inkling_cli.checks.finding import Severity
+from inkling_cli.checks.launch.advice import launch_defect
+from inkling_cli.checks.launch.engine import Engine
+from inkling_cli.checks.launch.registry import LAUNCH_RULES
+from inkling_cli.checks.launch.subject import LaunchSubject
+from inkling_cli.checks.rule import Defect
+from inkling_runtime.errors import format_names
+
+_LORA_OPTIONS = (
+    "--max-loras",
+    "--max-lora-rank",
+    "--max-cpu-loras",
+    "--lora-dtype",
+    "--lora-target-modules",
+    "--fully-sharded-loras",
+    "--specialize-active-lora",
+    "--enable-moe-shared-loras",
+    "--enable-mixed-moe-lora-format",
+    "--enable-tower-connector-lora",
+    "--default-mm-loras",
+    "--max-lora-cls-labels",
+)
+_MEGA_BACKENDS = (
+    "aiter_mega_moe",
+    "deep_gemm_mega_moe",
+    "flashinfer_moe_ep_cutedsl",
+    "flashinfer_moe_ep_mega_deep_gemm",
+)
+
+
+@LAUNCH_RULES.rule(
+    "VLM105", "lora-options-without-enable-lora", Severity.WARNING, engine=Engine.VLLM
+)
+def check_lora_options_without_enable_lora(subject: LaunchSubject) -> Iterator[Defect]:
+    """LoRA options are given but LoRA is not enabled.
+
+    *What it checks*: options that size or shape LoRA, without `--enable-lora`.
+
+    *Why it matters*: vLLM ignores them without a word, and requests that name an adapter fail.
+
+    *How to fix*: add `--enable-lora`, or remove the options.
+    """
+    unused = [name for name in _LORA_OPTIONS if (use := subject.launch.use(name)) and use.enabled]
+    if unused and not subject.lora_enabled:
+        yield launch_defect(
+            subject.launch,
+            f"{format_names(unused)} {'has' if len(unused) == 1 else 'have'} no effect: "
+            "`--enable-lora` is not on",
+            subject.at(unused[0]),
+            options={"--enable-lora": ""},
+        )
+
+
+@LAUNCH_RULES.rule("VLM106", "adapters-without-enable-lora", Severity.ERROR, engine=Engine.VLLM)
+def check_adapters_without_enable_lora(subject: LaunchSubject) -> Iterator[Defect]:
+    """`--lora-modules` is given but LoRA is not enabled.
+
+    *What it checks*: `--lora-modules` without `--enable-lora`.
+
+    *Why it matters*: vLLM loads the base model first and then stops, because it cannot load the
+    adapters.
+
+    *How to fix*: add `--enable-lora`.
+    """
+    named = [ref.name for ref in subject.launch.adapters if ref.at_startup]
+    if named and not subject.lora_enabled:
+        yield launch_defect(
+            subject.launch,
+            f"`--lora-modules` names {format_names(named)} but `--enable-lora` is not on",
+            subject.at("--lora-modules"),
+            options={"--enable-lora": ""},
+        )
+
+
+@LAUNCH_RULES.rule("VLM107", "moe-backend-without-lora", Severity.ERROR, engine=Engine.VLLM)
+def check_moe_backend_without_lora(subject: LaunchSubject) -> Iterator[Defect]:
+    """`--moe-backend` names a mega-kernel, which cannot apply adapters.
+
+    *What it checks*: `--moe-backend` against the four mega-kernels, with LoRA enabled.
+
+    *Why it matters*: vLLM refuses to start.
+
+    *How to fix*: leave `--moe-backend` out: vLLM then takes one that can (Triton for bf16 weights,
+    Marlin for NVFP4).
+    """
+    backend = (subject.launch.text("--moe-backend") or "").lower().replace("-", "_")
+    if subject.lora_enabled and backend in _MEGA_BACKENDS:
+        yield launch_defect(
+            subject.launch,
+            f"`--moe-backend` is `{backend}`, which cannot apply adapters; expected another one",
+            subject.at("--moe-backend"),
+            remove=["--moe-backend"],
+        )
+
+
+@LAUNCH_RULES.rule("VLM108", "fully-sharded-drops-attention", Severity.ERROR, engine=Engine.VLLM)
+def check_fully_sharded_drops_attention(subject: LaunchSubject) -> Iterator[Defect]:
+    """`--fully-sharded-loras` loses the attention's q, k, v and r on an Inkling.
+
+    *What it checks*: `--fully-sharded-loras` with LoRA enabled on an Inkling, unless
+    `--lora-target-modules` leaves q, k, v and r out anyway.
+
+    *Why it matters*: vLLM has no fully sharded form of the fused projection of q, k, v and r. It
+    serves the adapter without them and says so once in its log; with `--lora-target-modules` naming
+    them, it refuses to start.
+
+    *How to fix*: leave `--fully-sharded-loras` out.
+    """
+    launch = subject.launch
+    if not (subject.lora_enabled and subject.is_inkling and launch.is_on("--fully-sharded-loras")):
+        return
+    targets = [name.rpartition(".")[2] for name in launch.values("--lora-target-modules")]
+    if targets and not {"qkvr", "wq_du", "wk_dv", "wv_dv", "wr_du"}.intersection(targets):
+        return
+    effect = "keeps vLLM from starting" if targets else "drops q, k, v and r of every adapter"
+    yield launch_defect(
+        subject.launch,
+        f"`--fully-sharded-loras` {effect} on an Inkling",
+        subject.at("--fully-sharded-loras"),
+        remove=["--fully-sharded-loras"],
+    )
+
+
+@LAUNCH_RULES.rule("VLM109", "lora-dtype-not-bfloat16", Severity.ERROR, engine=Engine.VLLM)
+def check_lora_dtype_not_bfloat16(subject: LaunchSubject) -> Iterator[Defect]:
+    """`--lora-dtype` is `float16` on an Inkling, which computes in bfloat16.
+
+    *What it checks*: `--lora-dtype float16` with LoRA enabled on an Inkling.
+
+    *Why it matters*: vLLM accepts the option and fails once an adapter runs: the kernels need the
+    adapter in the dtype of the activations, and an Inkling's are bfloat16.
+
+    *How to fix*: leave `--lora-dtype` out; it then follows the model.
+    """
+    dtype = subject.launch.text("--lora-dtype")
+    if subject.lora_enabled and subject.is_inkling and dtype == "float16":
+        yield launch_defect(
+            subject.launch,
+            "`--lora-dtype` is `float16`, an Inkling needs `bfloat16`",
+            subject.at("--lora-dtype"),
+            options={"--lora-dtype": "bfloat16"},
+        )

@@ -1,0 +1,137 @@
+"""Loading a model with its adapters, running prompts, comparing with the base model.
+
+Torch is imported inside these functions only, after the environment that it reads is set.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inkling_cli.generation.asked import AdapterPlan, Prompt, Run
+from inkling_cli.render.generation import LiveReplies, comparison_object
+from inkling_runtime.errors import InklingError
+
+if TYPE_CHECKING:
+    from inkling_runtime.text import ReplyForm, Request, SamplingParams, TextEvent, TextLLM
+
+
+def load_model(model: Path, plans: Sequence[AdapterPlan], device: str, dtype: str) -> "TextLLM":
+    """Return the model with its adapters loaded.
+
+    Raises:
+        InklingError: the runtime is not installed, or the model cannot be loaded.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    try:
+        from inkling_runtime.text import TextLLM
+    except ModuleNotFoundError as error:
+        raise InklingError(
+            f"`{error.name}` is not installed, `inkling generate` needs it",
+            "pip install 'inkling-cli[runtime]'",
+        ) from error
+    from inkling_runtime.adapter.load_factors import load_factors
+
+    text_llm = TextLLM(model, device=device, dtype=dtype)
+    for plan in plans:
+        text_llm.llm.load_adapter(plan.name, load_factors(plan.applied, text_llm.llm.spec))
+    return text_llm
+
+
+def make_sampling(**values: Any) -> "SamplingParams":
+    """Return sampling parameters (see `SamplingParams`)."""
+    from inkling_runtime.text import SamplingParams
+
+    return SamplingParams(**values)
+
+
+def make_requests(
+    text_llm: "TextLLM", runs: Sequence[Run], sampling: "SamplingParams", effort: str
+) -> "list[Request]":
+    """Return the requests of all runs, each prompt encoded.
+
+    Raises:
+        InklingError: the model's vocabulary cannot take a prompt, or the effort is unknown.
+    """
+    from inkling_runtime.chat.prompt import parse_effort
+    from inkling_runtime.text import Request
+
+    def encode(prompt: Prompt) -> Sequence[int]:
+        if prompt.ids is not None:
+            return prompt.ids
+        if prompt.messages is not None:
+            return text_llm.encode_chat(prompt.messages, parse_effort(effort))
+        return text_llm.encode(prompt.text or "")
+
+    return [Request(encode(run.prompt), sampling, run.adapter) for run in runs]
+
+
+def run_prompts(
+    text_llm: "TextLLM",
+    runs: Sequence[Run],
+    requests: "Sequence[Request]",
+    write: Callable[[str], None],
+) -> list[dict[str, Any]]:
+    """Run all requests in one batch, write their replies as they come, return them as objects."""
+    forms = [_form_of(run.prompt) for run in runs]
+    live = LiveReplies([f"[{run.adapter or 'base'}] {run.prompt.label}" for run in runs], write)
+    events: list[list[TextEvent]] = [[] for _ in runs]
+    for event in text_llm.stream(requests, forms):
+        index = event.token.request
+        events[index].append(event)
+        for piece in event.pieces:
+            live.add(index, piece.kind.value, piece.text, piece.starts)
+        if event.token.finish_reason is not None:
+            live.finish(index)
+    return [
+        _completion_object(run, request, found)
+        for run, request, found in zip(runs, requests, events, strict=True)
+    ]
+
+
+def compare_prompts(
+    text_llm: "TextLLM", runs: Sequence[Run], requests: "Sequence[Request]"
+) -> list[dict[str, Any]]:
+    """Return what each run's adapter changes against the base model, as objects.
+
+    Raises:
+        InklingError: a run has no adapter to compare.
+    """
+    from inkling_runtime.effect import measure_effect
+
+    objects = []
+    for run, request in zip(runs, requests, strict=True):
+        if run.adapter is None:
+            raise InklingError("`--compare` needs an adapter", "pass `--lora ADAPTER`")
+        effect = measure_effect(text_llm.llm, request.prompt_ids, request.sampling, run.adapter)
+        objects.append(comparison_object(effect, run.prompt.label, text_llm.decode))
+    return objects
+
+
+def _form_of(prompt: Prompt) -> "ReplyForm":
+    from inkling_runtime.text import ReplyForm
+
+    if prompt.ids is not None:
+        return ReplyForm.IDS
+    return ReplyForm.TEXT if prompt.messages is None else ReplyForm.CHAT
+
+
+def _completion_object(
+    run: Run, request: "Request", events: "Sequence[TextEvent]"
+) -> dict[str, Any]:
+    from inkling_runtime.chat.reply import join_pieces
+
+    reply = join_pieces([piece for event in events for piece in event.pieces])
+    return {
+        "prompt": run.prompt.label,
+        "adapter": run.adapter,
+        "prompt_ids": list(request.prompt_ids),
+        "token_ids": [event.token.token_id for event in events],
+        "logprobs": [event.token.logprob for event in events],
+        "finish_reason": events[-1].token.finish_reason if events else None,
+        "text": reply.text,
+        "thinking": reply.thinking,
+        "tool_calls": [
+            {"name": call.name, "args": call.args, "raw": call.raw} for call in reply.tool_calls
+        ],
+    }

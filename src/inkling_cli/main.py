@@ -1,0 +1,127 @@
+"""The command line: the list of commands, and how whatever happens becomes an exit code.
+
+To add a command, write `commands/<name>.py` with a function and `EXAMPLES`, and add its line to
+`COMMANDS`. Importing this module must stay cheap: no torch, no numpy, however indirectly.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import typer
+
+from inkling_cli.commands import (
+    check_adapter,
+    check_config,
+    convert_adapter,
+    explain,
+    generate,
+    inspect,
+)
+from inkling_cli.exit_codes import ExitCode
+from inkling_cli.output import Output, silence
+from inkling_runtime import __version__
+from inkling_runtime.errors import InklingError
+
+COMMANDS: tuple[tuple[str, Callable[..., int], Sequence[str]], ...] = (
+    ("inspect", inspect.inspect, inspect.EXAMPLES),
+    ("check-config", check_config.check_config, check_config.EXAMPLES),
+    ("check-adapter", check_adapter.check, check_adapter.EXAMPLES),
+    ("convert-adapter", convert_adapter.convert_adapter, convert_adapter.EXAMPLES),
+    ("generate", generate.generate, generate.EXAMPLES),
+    ("explain", explain.explain, explain.EXAMPLES),
+)
+"""Name, function and examples of each command, in the order of `--help`."""
+
+
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        Output("inkling").show(f"inkling {__version__}", {})
+        raise typer.Exit(ExitCode.CLEAN)
+
+
+def inkling(
+    context: typer.Context,
+    show_version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """A toolkit for LoRA adapters of the mixture-of-experts model Inkling."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(ExitCode.NOT_DONE)
+
+
+def format_examples(examples: Sequence[str]) -> str:
+    """Return examples for the end of a `--help`, kept as they are."""
+    return "\n".join(("\b", "Examples:", *(f"  {example}" for example in examples)))
+
+
+def build_app() -> typer.Typer:
+    """Return the application with all commands."""
+    app = typer.Typer(
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    epilog = format_examples([examples[0] for _, _, examples in COMMANDS])
+    app.callback(invoke_without_command=True, epilog=epilog)(inkling)
+    for name, function, examples in COMMANDS:
+        app.command(name, epilog=format_examples(examples))(function)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code; the console's entry point."""
+    try:
+        code = _run(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()
+    except InklingError as error:
+        Output("inkling").show_inkling_error(error)
+        return ExitCode.NOT_DONE
+    except typer.TyperException as error:
+        _show_usage_error(error)
+        return ExitCode.NOT_DONE
+    except (KeyboardInterrupt, typer.Abort):
+        return ExitCode.INTERRUPTED
+    except (BrokenPipeError, SystemExit):
+        silence(sys.stdout)
+        return ExitCode.CLEAN
+    except Exception as error:
+        _show_bug(error)
+        return ExitCode.NOT_DONE
+    return code
+
+
+def _run(arguments: Sequence[str]) -> int:
+    command = typer.main.get_command(build_app())
+    result = command.main(list(arguments), prog_name="inkling", standalone_mode=False)
+    return int(result or ExitCode.CLEAN)
+
+
+def _show_usage_error(error: typer.TyperException) -> None:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "inkling"
+    hint = f"`{path} --help` says what it takes"
+    if path == "inkling check-config" and hasattr(error, "option_name"):
+        hint = "the words of a launch go after `--`: `inkling check-config -- vllm serve …`"
+    is_unknown_option = hasattr(error, "possibilities")
+    message = (error.message if is_unknown_option else error.format_message()).rstrip(".")
+    Output("inkling").show_error(message[:1].lower() + message[1:], hint)
+
+
+def _show_bug(error: Exception) -> None:
+    if os.environ.get("INKLING_DEBUG") == "1":
+        traceback.print_exception(error)
+    Output("inkling").show_error(
+        f"a bug in inkling: {type(error).__name__}: {error}",
+        "run it again with `INKLING_DEBUG=1` and report what it prints",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

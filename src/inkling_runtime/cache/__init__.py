@@ -1,0 +1,1 @@
+"""What a sequence leaves behind between steps: keys, values and short-convolution inputs."""

@@ -1,0 +1,1 @@
+"""Running requests: sequences, what to compute next, the step itself, and sampling."""

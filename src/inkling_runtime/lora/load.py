@@ -1,0 +1,107 @@
+"""From an adapter's factors (arrays, any dialect's files behind them) to device tensors.
+
+Every site is checked against the model before anything is copied. Factors stay factors: ΔW is
+never formed, and what is shared by all experts stays one matrix.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from inkling_runtime.adapter.factors import SiteFactors
+from inkling_runtime.adapter.model_spec import ModelSpec
+from inkling_runtime.adapter.sites import HEAD_SITE, Site, SiteShape
+from inkling_runtime.errors import InklingError
+from inkling_runtime.ops.lora_pair import LoraPair
+
+_DTYPES = ("BF16", "F16", "F32", "F64")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedAdapter:
+    """An adapter's pairs on the device, by site."""
+
+    pairs: Mapping[Site, LoraPair]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all factors."""
+        return sum(pair.a.nbytes + pair.b.nbytes for pair in self.pairs.values())
+
+
+def load_adapter(
+    factors: Mapping[Site, SiteFactors],
+    spec: ModelSpec,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> LoadedAdapter:
+    """Return an adapter's factors on a device, in the model's dtype.
+
+    The head's B may have the rows of padded ids; they are left out.
+
+    Raises:
+        InklingError: the adapter has no site, or a site is not one of the model's or does not
+            have its widths, or its two factors have different ranks.
+    """
+    if not factors:
+        raise InklingError("the adapter has no site, expected at least one")
+    shapes = spec.sites()
+    for site, pair in factors.items():
+        if site not in shapes:
+            raise InklingError(
+                f"the adapter has the site `{site}`, which the model does not have",
+                "check that the adapter was made for this base model",
+            )
+        _require_shapes(site, pair, shapes[site], spec.vocab_size)
+    pairs = {}
+    for site, pair in factors.items():
+        b = pair.b[: spec.unpadded_vocab_size] if site == HEAD_SITE else pair.b
+        pairs[site] = LoraPair(
+            _to_tensor(pair.a, pair.dtype).to(device, dtype),
+            _to_tensor(b, pair.dtype).to(device, dtype),
+            pair.scaling,
+        )
+    return LoadedAdapter(pairs)
+
+
+def _require_shapes(site: Site, factors: SiteFactors, shape: SiteShape, vocab_size: int) -> None:
+    a, b = factors.a.shape, factors.b.shape
+    outs = (shape.out_features, vocab_size) if site == HEAD_SITE else (shape.out_features,)
+    num_dims = 3 if shape.experts else 2
+    if len(a) != num_dims or len(b) != num_dims:
+        raise InklingError(
+            f"the factors of `{site}` have {len(a)} and {len(b)} dimensions, expected {num_dims}"
+        )
+    if factors.dtype not in _DTYPES:
+        raise InklingError(
+            f"the factors of `{site}` have the dtype {factors.dtype}, expected one of "
+            + ", ".join(_DTYPES)
+        )
+    rank, in_features = a[-2:]
+    out_features, b_rank = b[-2:]
+    if rank != b_rank or not rank:
+        raise InklingError(f"`{site}` has rank {rank} in A and {b_rank} in B, expected one rank")
+    if in_features != shape.in_features:
+        raise InklingError(f"A of `{site}` takes {in_features}, expected {shape.in_features}")
+    if out_features not in outs:
+        expected = " or ".join(str(out) for out in dict.fromkeys(outs))
+        raise InklingError(f"B of `{site}` gives {out_features}, expected {expected}")
+    for name, experts in (("A", a[0]), ("B", b[0])):
+        if shape.experts and experts not in (1, shape.experts):
+            raise InklingError(
+                f"{name} of `{site}` has {experts} experts, expected 1 or {shape.experts}"
+            )
+
+
+def _to_tensor(array: NDArray[np.generic], dtype: str) -> Tensor:
+    """Return an array as a tensor of its own dtype; BF16 comes as uint16."""
+    array = np.ascontiguousarray(array)
+    if not array.flags.writeable:
+        array = array.copy()
+    if dtype == "BF16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)

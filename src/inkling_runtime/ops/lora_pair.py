@@ -1,0 +1,75 @@
+"""The factors of one site on a device, and the two products that every LoRA op is made of.
+
+Factored always: B·A is never formed. Products are fp32 whatever the factors' dtype.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+@dataclass(frozen=True, slots=True)
+class LoraPair:
+    """Both factors of one site of one adapter: ΔW = scaling · B @ A.
+
+    Without experts `a` is [R, in] and `b` is [out, R]; with experts each has a leading dimension
+    that is 1 where the factor is shared by all experts.
+    """
+
+    a: Tensor
+    b: Tensor
+    scaling: float
+
+    def expert_a(self, expert: int) -> Tensor:
+        """Return A of one expert, [R, in]."""
+        return self.a[expert if len(self.a) > 1 else 0]
+
+    def expert_b(self, expert: int) -> Tensor:
+        """Return B of one expert, [out, R]."""
+        return self.b[expert if len(self.b) > 1 else 0]
+
+
+LoraSlots = Sequence[LoraPair | None]
+"""The pairs of one site by adapter id; None where an adapter does not have the site."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatedLora:
+    """The slots of the three sites of a gated MLP."""
+
+    gate: LoraSlots
+    up: LoraSlots
+    down: LoraSlots
+
+
+def shrink(x: Tensor, a: Tensor) -> Tensor:
+    """Return the first LoRA product A · x, fp32 [T, R]."""
+    return functional.linear(x.float(), a.float())
+
+
+def expand(z: Tensor, b: Tensor, scaling: float) -> Tensor:
+    """Return the second LoRA product scaling · B · z, fp32 [T, out]."""
+    return functional.linear(z, b.float()).mul_(scaling)
+
+
+def add_rows(y: Tensor, rows: slice | Tensor, delta: Tensor) -> None:
+    """Add a delta to rows of y, in place; the sum is fp32, y keeps its dtype."""
+    if isinstance(rows, slice):
+        y[rows].add_(delta)
+    else:
+        y.index_copy_(0, rows, (y[rows] + delta).to(y.dtype))
+
+
+def delta_reference(
+    slots: LoraSlots, adapter: int, x: Tensor, expert: int | None = None
+) -> Tensor | float:
+    """Specify the delta of one token x [in]: scaling · B · (A · x), 0 without adapter or site."""
+    pair = slots[adapter] if adapter >= 0 else None
+    if pair is None:
+        return 0.0
+    a = pair.a if expert is None else pair.expert_a(expert)
+    b = pair.b if expert is None else pair.expert_b(expert)
+    return torch.mul(b.float() @ (a.float() @ x.float()), pair.scaling)

@@ -1,0 +1,40 @@
+"""Which adapter each token of a batch uses.
+
+Not the adapters: only their ids (adapter slots), -1 for none. The groups are on the host, so
+that an op knows what there is to do without reading the device.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+NO_ADAPTER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TokenAdapters:
+    """Adapter ids per token, and the tokens of each adapter that occurs."""
+
+    ids: Tensor
+    """int64 [T] on the device, -1 = none."""
+    groups: tuple[tuple[int, slice | Tensor], ...]
+    """(adapter id, rows of its tokens) in ascending order of ids, without -1."""
+
+    @classmethod
+    def from_ids(cls, ids: Sequence[int], device: torch.device) -> "TokenAdapters":
+        """Return the groups of adapter ids given per token."""
+        rows: dict[int, list[int]] = {}
+        for row, adapter in enumerate(ids):
+            if adapter != NO_ADAPTER:
+                rows.setdefault(adapter, []).append(row)
+        groups = tuple((adapter, _as_index(rows[adapter], device)) for adapter in sorted(rows))
+        return cls(torch.tensor(ids, dtype=torch.int64, device=device), groups)
+
+
+def _as_index(rows: list[int], device: torch.device) -> slice | Tensor:
+    """Return neighbouring rows as a slice, which costs no copy."""
+    if rows[-1] - rows[0] == len(rows) - 1:
+        return slice(rows[0], rows[-1] + 1)
+    return torch.tensor(rows, dtype=torch.int64, device=device)
