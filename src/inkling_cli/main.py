@@ -16,6 +16,7 @@ from inkling_cli.commands import (
     check_adapter,
     check_config,
     convert_adapter,
+    demo,
     explain,
     generate,
     inspect,
@@ -31,6 +32,7 @@ COMMANDS: tuple[tuple[str, Callable[..., int], Sequence[str]], ...] = (
     ("check-adapter", check_adapter.check, check_adapter.EXAMPLES),
     ("convert-adapter", convert_adapter.convert_adapter, convert_adapter.EXAMPLES),
     ("generate", generate.generate, generate.EXAMPLES),
+    ("demo", demo.demo, demo.EXAMPLES),
     ("explain", explain.explain, explain.EXAMPLES),
 )
 """Name, function and examples of each command, in the order of `--help`."""

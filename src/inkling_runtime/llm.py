@@ -165,13 +165,12 @@ class LLM:
     ) -> Iterator[TokenEvent]:
         """Yield the tokens of all requests; `sequences` gets their sequences, in order."""
         scheduler = Scheduler(self.max_batch_tokens, self.max_sequences)
-        for index, request in enumerate(requests):
-            adapter = self._slots.require(request.adapter)
-            sequences.append(Running(index, request.prompt_ids, adapter, request.sampling))
-        for sequence in sequences:
-            self._slots.pin(sequence.adapter)
-            scheduler.add(sequence)
         try:
+            for index, request in enumerate(requests):
+                adapter = self._slots.require(request.adapter)
+                self._slots.pin(adapter)
+                sequences.append(Running(index, request.prompt_ids, adapter, request.sampling))
+                scheduler.add(sequences[-1])
             while scheduler.has_work:
                 advanced = self._runner.step(scheduler.plan_step())
                 for sequence in scheduler.remove_finished():

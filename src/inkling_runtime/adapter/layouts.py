@@ -213,6 +213,7 @@ _ENCODERS: dict[Layout, Callable[[list[Pair], int], tuple[Array, Array]]] = {
     Layout.GATE_UP_INTERLEAVED: _encode_interleaved,
     Layout.STACK: _encode_one,
     Layout.FLAT: _encode_one,
+    Layout.NUMBERED: _encode_one,
     Layout.PACKED: _encode_packed,
     Layout.PACKED_GATE_UP: _encode_packed,
 }

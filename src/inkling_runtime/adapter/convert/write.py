@@ -4,12 +4,10 @@ Everything goes into a sibling folder that is flushed and renamed. Memory is bou
 largest computed tensor; tensors that are only copied pass a small buffer.
 """
 
-import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,6 +18,7 @@ from inkling_runtime.adapter.arrays import load
 from inkling_runtime.adapter.convert.plan import Conversion, Output
 from inkling_runtime.adapter.lora_config import CONFIG_NAME
 from inkling_runtime.adapter.moves import Read
+from inkling_runtime.adapter.new_folder import new_folder, require_new
 from inkling_runtime.adapter.safetensors_file import format_header
 from inkling_runtime.errors import InklingError
 
@@ -66,82 +65,11 @@ def require_target(source: Path, out: Path, overwrite: bool) -> None:
     """Require that a result may be written to `out`.
 
     Raises:
-        InklingError: it is the source, a file, a folder that may not be overwritten, or lies in a
-            folder that does not exist.
+        InklingError: it is the source, or `require_new` refuses it.
     """
     if out.resolve() == source.resolve():
         raise InklingError(f"`{out}` is the adapter that is being read, expected another folder")
-    if out.exists() and not out.is_dir():
-        raise InklingError(f"`{out}` is a file, expected a folder to be made")
-    if out.exists() and not overwrite:
-        raise InklingError(f"`{out}` exists", "pass `--overwrite` to replace it")
-    if not out.absolute().parent.is_dir():
-        raise InklingError(f"`{out.absolute().parent}` does not exist", "make the folder first")
-
-
-@contextmanager
-def new_folder(out: Path, overwrite: bool) -> Iterator[Path]:
-    """Yield a temporary sibling of `out` that becomes `out` when the block ends well.
-
-    The sibling is removed on any exception, Ctrl-C included; siblings that a killed process left
-    are removed first.
-    """
-    out = out.absolute()
-    _remove_leftovers(out)
-    folder = out.with_name(f".{out.name}.tmp-{os.getpid()}")
-    try:
-        folder.mkdir()
-        yield folder
-        _sync_folder(folder)
-        _rename(folder, out, overwrite)
-        _sync_folder(out.parent)
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise InklingError(f"the disk is full, `{out}` was not written") from error
-        raise InklingError(f"`{out}` cannot be written: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _rename(folder: Path, out: Path, overwrite: bool) -> None:
-    if not (overwrite and out.exists()):
-        folder.rename(out)
-        return
-    old = out.with_name(f".{out.name}.old-{os.getpid()}")
-    out.rename(old)
-    try:
-        folder.rename(out)
-    except BaseException:
-        old.rename(out)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _remove_leftovers(out: Path) -> None:
-    """Remove siblings of processes that are no longer there."""
-    for folder in out.parent.glob(f".{out.name}.tmp-*"):
-        pid = folder.name.rpartition("-")[2]
-        if pid.isdecimal() and not _is_running(int(pid)):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
-
-
-def _sync_folder(folder: Path) -> None:
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    require_new(out, overwrite)
 
 
 def _write_json(path: Path, values: dict[str, Any]) -> None:

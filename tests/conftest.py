@@ -1,0 +1,1 @@
+"""What all test folders share. Its presence puts `tests/` on the path: `import factories`."""

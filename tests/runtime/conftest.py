@@ -1,0 +1,35 @@
+"""Models and folders that many tests read and none changes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_models import make_text_model, save
+from transformers import InklingForCausalLM
+
+from inkling_runtime.llm import LLM
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Tiny tensors gain nothing from threads and lose much on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def text_model() -> InklingForCausalLM:
+    return make_text_model()
+
+
+@pytest.fixture(scope="session")
+def text_folder(text_model: InklingForCausalLM, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(text_model, tmp_path_factory.mktemp("text"))
+
+
+@pytest.fixture
+def llm(text_folder: Path) -> LLM:
+    return LLM(text_folder, device="cpu")
