@@ -21,45 +21,47 @@ from inkling_cli.render.launches import launch_object, what_was_checked
 EXAMPLES = (
     "inkling check-config serve.sh",
     "inkling check-config -- vllm serve MODEL --enable-lora --lora-modules a=DIR",
-    "inkling check-config launch.yaml --engine sglang --model DIR --output-format github",
+    "inkling check-config launch.yaml --model DIR --output-format github",
 )
 
 
+LaunchArgument = Annotated[list[str], typer.Argument(metavar="FILE|-|-- COMMAND", hidden=True)]
+EngineOption = Annotated[
+    Engine | None, typer.Option(help="The engine, where the launch does not tell it.")
+]
+VersionOption = Annotated[
+    str | None,
+    typer.Option(metavar="VERSION", help="The engine's version; the known one by default."),
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option(metavar="DIR|config.json", help="Where the model's config lies here."),
+]
+LoraOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[NAME=]DIR",
+        help="An adapter that is loaded while the server runs, or where the adapter NAME of the "
+        "launch lies here. Repeatable.",
+    ),
+]
+EnvOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="A variable of the server's environment. Repeatable."),
+]
+InheritOption = Annotated[
+    bool, typer.Option("--inherit-env", help="Let the server inherit this environment.")
+]
+
+
 def check_config(
-    launch: Annotated[
-        list[str],
-        typer.Argument(metavar="FILE|-|-- COMMAND", hidden=True),
-    ],
-    engine: Annotated[
-        Engine | None, typer.Option(help="The engine, where the launch does not tell it.")
-    ] = None,
-    engine_version: Annotated[
-        str | None,
-        typer.Option(metavar="VERSION", help="The engine's version; the known one by default."),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(metavar="DIR|config.json", help="Where the model's config lies here."),
-    ] = None,
-    lora: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[NAME=]DIR",
-            help="An adapter that is loaded while the server runs, or where the adapter NAME of "
-            "the launch lies here. Repeatable.",
-        ),
-    ] = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="A variable of the server's environment. Repeatable.",
-        ),
-    ] = None,
-    inherit_env: Annotated[
-        bool,
-        typer.Option("--inherit-env", help="Let the server inherit this environment."),
-    ] = False,
+    launch: LaunchArgument,
+    engine: EngineOption = None,
+    engine_version: VersionOption = None,
+    model: ModelOption = None,
+    lora: LoraOption = None,
+    env: EnvOption = None,
+    inherit_env: InheritOption = False,
     output_format: FindingsFormatOption = OutputFormat.FULL,
     fail_on: FailOnOption = FailOn.ERROR,
 ) -> int:

@@ -106,7 +106,7 @@ class Launch:
     is_engine_config: bool = False
     """A file that the engine itself would read by its `--config`."""
     unseen: Mapping[str, Variable] = field(default_factory=dict)
-    """Variables that the script assigns without exporting them."""
+    """Variables that a script assigns without exporting or using them."""
 
     def use(self, name: str) -> OptionUse | None:
         """Return the use of an option that takes effect (the last one)."""

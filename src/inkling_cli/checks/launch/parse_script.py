@@ -89,11 +89,12 @@ class _Shell:
             return None
         program = replace(program, engine=self.engine or program.engine)
         launch = build_launch(program, words, self.exported, self.file, LaunchForm.SCRIPT)
+        unseen = {name: v for name, v in self.unseen.items() if name not in expander.used}
         problems = [
             Problem(ProblemKind.UNKNOWN_SHELL_VALUE, inner, launch.location)
             for inner in dict.fromkeys(expander.unknown)
         ]
-        return replace(launch, problems=(*launch.problems, *problems), unseen=dict(self.unseen))
+        return replace(launch, problems=(*launch.problems, *problems), unseen=unseen)
 
     def _assign(self, word: Word, *, exported: bool) -> None:
         name = word.assigned_name or ""

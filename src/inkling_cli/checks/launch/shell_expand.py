@@ -20,10 +20,14 @@ Value = str | tuple[str, ...]
 
 @dataclass
 class Expander:
-    """Makes expansions against variables; `unknown` collects what has no value here."""
+    """Makes expansions against variables.
+
+    `unknown` collects what has no value here, `used` the names of variables that were looked at.
+    """
 
     variables: Mapping[str, Value]
     unknown: list[str] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
 
     def join(self, word: Word) -> str:
         """Return a word as one string, as on the right of an assignment."""
@@ -54,6 +58,7 @@ class Expander:
         return " ".join(self._pieces(Part(part.text, part.is_expansion, True)))
 
     def _value(self, inner: str) -> Value:
+        self.used.update(re.findall(r"[A-Za-z_]\w*", inner))
         if array := _ARRAY.fullmatch(inner):
             value = self.variables.get(array[1])
             return self._missing(inner) if value is None else value

@@ -109,7 +109,7 @@ def resolve_launch(
         InklingError: `model` or one of `adapters` does not exist.
     """
     for ref in adapters:
-        if not _exists(Path(ref.path).expanduser()):
+        if not _exists(_local(ref.path)):
             raise InklingError(f"`--lora {ref.path}` does not exist", "pass an adapter's folder")
     given = {ref.name: ref for ref in adapters}
     refs = [
@@ -138,13 +138,15 @@ def resolve_launch(
 def read_adapter_facts(ref: AdapterRef) -> AdapterFacts | UnreadAdapter:
     """Return an adapter's facts, or why there are none."""
     folder = ref.source or ref.path
-    path = Path(folder).expanduser()
+    path = _local(folder)
     if not _exists(path):
         return UnreadAdapter(ref, folder)
     try:
         return AdapterFacts(ref, folder, read_adapter(path))
     except InklingError as error:
         return UnreadAdapter(ref, folder, error.message)
+    except OSError as error:
+        return UnreadAdapter(ref, folder, error.strerror or str(error))
 
 
 def read_model_facts(launch: Launch, given: str | None) -> ModelFacts:
@@ -154,12 +156,12 @@ def read_model_facts(launch: Launch, given: str | None) -> ModelFacts:
         InklingError: `given` does not exist.
     """
     ref = given or launch.model
-    if given is not None and not _exists(Path(given)):
+    if given is not None and not _exists(_local(given)):
         raise InklingError(f"`--model {given}` does not exist", "pass a folder or a config.json")
     names = [ref or "", launch.model or "", *launch.values("--served-model-name")]
-    by_name = True if any("inkling" in name.lower() for name in names) else None
+    by_name = True if any(map(_is_named_inkling, names)) else None
     facts = ModelFacts(ref, launch.model_location, is_inkling=by_name)
-    path = Path(ref).expanduser() if ref else None
+    path = _local(ref) if ref else None
     if path is None or not _exists(path):
         return facts
     config_path = path / "config.json" if path.is_dir() else path
@@ -168,6 +170,11 @@ def read_model_facts(launch: Launch, given: str | None) -> ModelFacts:
     except InklingError as error:
         return replace(facts, config_path=str(config_path), problem=error.message)
     return _with_config(replace(facts, config_path=str(config_path)), config)
+
+
+def _is_named_inkling(name: str) -> bool:
+    """Whether the end of a path or hub id says Inkling; folders above say nothing of a model."""
+    return "inkling" in "/".join(name.rstrip("/").split("/")[-2:]).lower()
 
 
 def _with_config(facts: ModelFacts, config: Mapping[str, Any]) -> ModelFacts:
@@ -183,6 +190,14 @@ def _with_config(facts: ModelFacts, config: Mapping[str, Any]) -> ModelFacts:
         return replace(facts, spec=parse_model_spec(dict(config), str(facts.config_path)))
     except InklingError as error:
         return replace(facts, problem=error.message)
+
+
+def _local(name: str) -> Path:
+    """Return a name as a path, the home folder written out where it is known."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        return Path(name)
 
 
 def _exists(path: Path) -> bool:

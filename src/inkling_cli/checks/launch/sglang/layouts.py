@@ -11,6 +11,7 @@ from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.advice import format_adapters, launch_defect
 from inkling_cli.checks.launch.engine import Engine
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
+from inkling_cli.checks.launch.sglang.pool import pool_targets
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
 
@@ -138,6 +139,33 @@ def check_shared_outer_not_detected(subject: LaunchSubject) -> Iterator[Defect]:
             subject.launch,
             f"shared-outer experts in {format_adapters(list(found))} ({_first_name(found)}), "
             f"loaded after start-up without `{_FLAG}`: only expert 0 is filled",
+            subject.at(_FLAG),
+            options={_FLAG: ""},
+        )
+
+
+@LAUNCH_RULES.rule("SGL305", "expert-layout-undecided", Severity.WARNING, engine=Engine.SGLANG)
+def check_expert_layout_undecided(subject: LaunchSubject) -> Iterator[Defect]:
+    """Nothing tells a server without start-up adapters which expert layout to expect.
+
+    *What it checks*: `--enable-lora` on an Inkling without `--lora-paths` and without
+    `--experts-shared-outer-loras` or its `--no-` form, where experts are targets.
+
+    *Why it matters*: the server is then per expert. Released adapters are shared-outer: loaded
+    later, only their expert 0 is filled, the answers are wrong, and nothing says so.
+
+    *How to fix*: add `--experts-shared-outer-loras`, or its `--no-` form if all adapters have a
+    factor for each expert.
+    """
+    has_adapters = bool(subject.launch.adapters)
+    if not (subject.lora_enabled and subject.is_inkling) or has_adapters:
+        return
+    targets = pool_targets(subject) or []
+    if _forced_layout(subject) is None and {"gate_up_proj", "down_proj"} <= set(targets):
+        yield launch_defect(
+            subject.launch,
+            f"neither a start-up adapter nor `{_FLAG}` tells the layout of experts: "
+            "released adapters that are loaded later get their expert 0 only",
             subject.at(_FLAG),
             options={_FLAG: ""},
         )

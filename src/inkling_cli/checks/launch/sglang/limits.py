@@ -8,6 +8,7 @@ from inkling_cli.checks.launch.engine import Engine
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
+from inkling_runtime.errors import format_names
 
 DEFAULT_SLOTS = 8
 """`--max-loras-per-batch` where it is not given; one of them is for requests without adapter."""
@@ -137,8 +138,8 @@ def check_too_many_pinned(subject: LaunchSubject) -> Iterator[Defect]:
         wanted = str(len(pinned) + 1)
         yield launch_defect(
             subject.launch,
-            f"{len(pinned)} adapters are pinned, `--max-loras-per-batch` {num_slots(subject)} "
-            f"leaves room for {max(room, 0)}",
+            f"{format_names([ref.name for ref in pinned])} pinned, `--max-loras-per-batch` "
+            f"{num_slots(subject)} leaves room for {max(room, 0)}",
             pinned[0].location,
             options={"--max-loras-per-batch": wanted},
         )

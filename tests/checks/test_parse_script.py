@@ -1,0 +1,145 @@
+"""Shell scripts → launches: lines, quotes, variables, exports, and what is not run."""
+
+import pytest
+
+from checks.launches import launches_in
+from inkling_cli.checks.finding import Location
+from inkling_cli.checks.launch.launch import ProblemKind, Variable
+from inkling_cli.checks.launch.parse import parse_launches
+from inkling_cli.checks.launch.shell_words import iter_statements
+from inkling_runtime.errors import InklingError
+
+
+def only(text: str):
+    (launch,) = launches_in(text)
+    return launch
+
+
+def test_continuation_lines_keep_their_numbers():
+    launch = only("#!/bin/sh\nvllm serve M \\\n  --enable-lora \\\n  --max-loras 4\n")
+    assert launch.at("--enable-lora") == Location("serve.sh", 3, "--enable-lora")
+    assert launch.at("--max-loras").line == 4
+    assert launch.at("--max-cpu-loras").line == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "vllm serve M --seed 1 # --enable-lora",
+        "vllm serve M --seed 1; echo --enable-lora",
+        "vllm serve M --seed 1 > log --enable-lora-is-not-here 2>&1 &",
+        "vllm serve M --seed 1 2>&1 | tee log",
+        "(vllm serve M --seed 1)",
+        "if true; then vllm serve M --seed 1; fi",
+        "exec vllm serve M --seed 1",
+        "cat > x <<EOF\nvllm serve N\nEOF\nvllm serve M --seed 1",
+        "vllm serve M --seed 1\r\n",
+    ],
+)
+def test_only_the_command_itself_counts(text):
+    launch = only(text)
+    assert (launch.model, launch.text("--seed")) == ("M", "1")
+    assert not launch.is_on("--enable-lora")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "M=/m; vllm serve $M",
+        'M="/m"\nvllm serve "$M"',
+        "M='/m'; vllm serve ${M}",
+        "vllm serve ${M:-/m}",
+        'vllm serve "${M:=/m}"',
+        "M=; vllm serve ${M:-/m}",
+        "D=/; vllm serve ${M:-${D}m}",
+        "vllm serve /'m'",
+        'vllm serve /"m"',
+        "vllm serve \\/m",
+        "A=(serve /m)\nvllm ${A[@]}",
+        'A=(serve)\nA+=(/m)\nvllm "${A[@]}"',
+        "M=/; M+=m; vllm serve $M",
+        "declare -r M=/m; vllm serve $M",
+    ],
+)
+def test_variables_and_quotes_are_resolved(text):
+    assert only(text).model == "/m"
+    assert not list(only(text).problems_of(ProblemKind.UNKNOWN_SHELL_VALUE))
+
+
+def test_empty_array_adds_no_word():
+    assert only('A=()\nvllm serve M "${A[@]}"').problems == ()
+
+
+def test_quoted_words_stay_together():
+    launch = only("""vllm serve M --lora-modules '{"name": "a b", "path": "/x"}'""")
+    assert launch.adapters[0].name == "a b"
+
+
+@pytest.mark.parametrize("text", ["vllm serve M $@", 'vllm serve M "$@"', "vllm serve M $(args)"])
+def test_unknown_words_are_said_and_not_taken_for_arguments(text):
+    launch = only(text)
+    assert launch.model == "M"
+    assert [p.kind for p in launch.problems] == [ProblemKind.UNKNOWN_SHELL_VALUE]
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("V=1 vllm serve M", "1"),
+        ("export V=1\nvllm serve M", "1"),
+        ("V=1\nexport V\nvllm serve M", "1"),
+        ("V=1\nvllm serve M", None),
+        ("export V=2\nV=1\nvllm serve M", "1"),
+        ("set -a\nV=1\nvllm serve M", "1"),
+        ("set -o allexport\nV=1\nset +a\nvllm serve M", "1"),
+        ("declare -x V=1\nvllm serve M", "1"),
+        ("export V=1\nunset V\nvllm serve M", None),
+        ("export V=1\nexport -n V\nvllm serve M", None),
+        ("export V=2\nV=1 vllm serve M", "1"),
+        ("vllm serve M\nexport V=1", None),
+        ("V=1 true\nvllm serve M", None),
+    ],
+)
+def test_variables_that_the_server_sees(text, seen):
+    assert only(text).variable("V") == seen
+
+
+def test_assignment_without_export_is_remembered():
+    launch = only("V=1\nvllm serve M")
+    assert launch.unseen["V"].location == Location("serve.sh", 1, "V")
+
+
+def test_assignment_that_only_fills_the_command_is_not_remembered():
+    assert only("V=1\nvllm serve M --seed $V").unseen == {}
+
+
+def test_script_starts_from_the_given_environment():
+    given = {"M": Variable("M", "/m", Location()), "V": Variable("V", "0", Location())}
+    (launch,) = parse_launches("export V=1\nvllm serve $M", "serve.sh", given)
+    assert (launch.model, launch.variable("V")) == ("/m", "1")
+
+
+def test_every_launch_of_a_script_is_read():
+    launches = launches_in("vllm serve A &\nexport V=1\nsglang serve B")
+    assert [(launch.engine.value, launch.model) for launch in launches] == [
+        ("vllm", "A"),
+        ("sglang", "B"),
+    ]
+    assert [launch.variable("V") for launch in launches] == [None, "1"]
+
+
+@pytest.mark.parametrize("text", ["echo hello", "# vllm serve M", "cat <<X\nvllm serve M\nX"])
+def test_script_without_a_launch_is_an_error(text):
+    with pytest.raises(InklingError, match="starts no"):
+        launches_in(text)
+
+
+def test_variable_that_doubles_without_end_is_an_error():
+    text = "A=xx\n" + "A=$A$A\n" * 60 + "vllm serve $A"
+    with pytest.raises(InklingError, match="larger than"):
+        launches_in(text)
+
+
+@pytest.mark.parametrize("text", ["'", '"', "${", "$(", "`", "\\", "A=(", "cat <<", "<<EOF"])
+def test_unfinished_text_ends_somewhere(text):
+    assert sum(len(statement) for statement in iter_statements(text)) <= 2
