@@ -14,8 +14,8 @@ from typing import Any
 import typer
 
 from inkling_cli.checks.catalog import REGISTRIES
+from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Finding, Location, Report, Severity
-from inkling_cli.checks.launch.engine import Engine
 from inkling_cli.checks.rule import Registry, Rule
 from inkling_cli.main import build_app
 from inkling_cli.render.json_report import report_object

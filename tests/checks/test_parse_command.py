@@ -3,7 +3,7 @@
 import pytest
 
 from checks.launches import launch_of
-from inkling_cli.checks.launch.engine import Engine
+from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.launch.launch import ProblemKind
 from inkling_cli.checks.launch.options import Arity, option_table
 from inkling_cli.checks.launch.parse import parse_words

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from checks.launches import launches_in
+from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location
-from inkling_cli.checks.launch.engine import Engine
 from inkling_cli.checks.launch.launch import ProblemKind
 from inkling_cli.checks.launch.parse import parse_launches
 from inkling_runtime.errors import InklingError

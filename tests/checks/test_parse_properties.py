@@ -5,8 +5,8 @@ import shlex
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.launch import LAUNCH_RULES
-from inkling_cli.checks.launch.engine import Engine
 from inkling_cli.checks.launch.launch import Launch
 from inkling_cli.checks.launch.parse import parse_launches, parse_words
 from inkling_cli.checks.launch.subject import LaunchSubject, ModelFacts

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Finding, Location, Report, sort_findings
 from inkling_cli.checks.launch import LAUNCH_RULES
 from inkling_cli.checks.launch.adapter_refs import parse_given_adapters
-from inkling_cli.checks.launch.engine import Engine
 from inkling_cli.checks.launch.launch import COMMAND_LINE
 from inkling_cli.checks.launch.read import read_environment, read_launches
 from inkling_cli.checks.launch.subject import LaunchSubject, resolve_launch

@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
+from inkling_cli.checks.launch.serving import serving_lines
 from inkling_cli.exit_codes import ExitCode
 from inkling_cli.options import DialectOption, ModelOption, PlainFormatOption
 from inkling_cli.output import Output, PlainFormat
 from inkling_cli.render.conversion import conversion_object, render_plan, render_result
 from inkling_runtime.adapter.adapter import read_adapter
 from inkling_runtime.adapter.convert.plan import plan_conversion
-from inkling_runtime.adapter.convert.serving import serving_lines
 from inkling_runtime.adapter.dialects import require_dialect
 from inkling_runtime.adapter.model_spec import read_model_spec
 

@@ -59,7 +59,8 @@ def generate(
     top_k: Annotated[int, typer.Option(help="Sample from so many tokens; 0: all.")] = 0,
     seed: Annotated[int | None, typer.Option(help="Makes sampling repeatable.")] = None,
     stop_id: Annotated[
-        list[int] | None, typer.Option(help="A token id that ends the reply. Repeatable.")
+        list[int] | None,
+        typer.Option(metavar="ID", help="A token id that ends the reply. Repeatable."),
     ] = None,
     effort: Annotated[
         str, typer.Option(help="Thinking effort of chat prompts: none … xhigh, or 0 to 0.99.")

@@ -22,7 +22,7 @@ def require_new(out: Path, overwrite: bool) -> None:
     if out.exists() and not overwrite:
         raise InklingError(f"`{out}` exists", "pass `--overwrite` to replace it")
     if not out.absolute().parent.is_dir():
-        raise InklingError(f"`{out.absolute().parent}` does not exist", "make the folder first")
+        raise InklingError(f"`{out.parent}` does not exist", "make the folder first")
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Finding, sort_findings
 from inkling_cli.checks.rule import Registry
 from inkling_runtime.adapter.adapter import Adapter, read_adapter, sound_part
@@ -24,14 +25,17 @@ class Consumer(StrEnum):
     @property
     def known_version(self) -> str | None:
         """The version whose behaviour the rules were taken from and observed on."""
-        return {"vllm": "0.33.0", "sglang": "0.5.23", "peft": "0.21.2"}.get(self.value)
+        if self in (Consumer.VLLM, Consumer.SGLANG):
+            return Engine(self.value).known_version
+        return "0.21.2" if self is Consumer.PEFT else None
 
     @property
     def display_name(self) -> str:
         """The consumer in words, with its version."""
-        names = {"vllm": "vLLM", "sglang": "SGLang", "peft": "PEFT"}
-        name = names.get(self.value, "inkling generate")
-        return f"{name} {self.known_version}" if self.known_version else name
+        if self is Consumer.NATIVE:
+            return "inkling generate"
+        name = "PEFT" if self is Consumer.PEFT else Engine(self.value).display_name
+        return f"{name} {self.known_version}"
 
 
 @dataclass(frozen=True, slots=True)

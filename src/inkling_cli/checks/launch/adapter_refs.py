@@ -8,8 +8,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location
-from inkling_cli.checks.launch.engine import Engine
 from inkling_cli.checks.launch.launch import AdapterRef, OptionUse, Problem, ProblemKind
 from inkling_cli.checks.launch.parse_arguments import is_unknown
 

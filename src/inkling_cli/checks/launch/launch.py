@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location
-from inkling_cli.checks.launch.engine import Engine
 
 COMMAND_LINE = "<command line>"
 ENVIRONMENT = "<environment>"

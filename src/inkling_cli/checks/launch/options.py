@@ -12,8 +12,8 @@ from enum import Enum
 from functools import cache
 from types import ModuleType
 
+from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.launch import options_sglang, options_vllm
-from inkling_cli.checks.launch.engine import Engine
 
 
 class Arity(Enum):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
-from inkling_cli.checks.launch.engine import Engine
+from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.launch.launch import COMMAND_LINE, Launch, LaunchForm, Variable
 from inkling_cli.checks.launch.parse_arguments import Argument
 from inkling_cli.checks.launch.parse_command import (

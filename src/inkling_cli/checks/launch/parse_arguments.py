@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location
-from inkling_cli.checks.launch.engine import Engine
 from inkling_cli.checks.launch.launch import OptionUse, Problem, ProblemKind
 from inkling_cli.checks.launch.options import Arity, Match, OptionSpec, OptionTable, option_table
 

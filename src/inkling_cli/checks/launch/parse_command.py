@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location
 from inkling_cli.checks.launch.adapter_refs import parse_adapters
-from inkling_cli.checks.launch.engine import Engine
 from inkling_cli.checks.launch.launch import (
     Launch,
     LaunchForm,

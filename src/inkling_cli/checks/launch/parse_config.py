@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
+from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location
-from inkling_cli.checks.launch.engine import Engine
 from inkling_cli.checks.launch.launch import Launch, LaunchForm, Problem, ProblemKind, Variable
 from inkling_cli.checks.launch.options import Arity, OptionTable, option_table
 from inkling_cli.checks.launch.parse_arguments import Argument

@@ -8,8 +8,8 @@ the server unless it is exported; those go to `Launch.unseen`.
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location
-from inkling_cli.checks.launch.engine import Engine
 from inkling_cli.checks.launch.launch import Launch, LaunchForm, Problem, ProblemKind, Variable
 from inkling_cli.checks.launch.parse_arguments import Argument
 from inkling_cli.checks.launch.parse_command import build_launch, find_program

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location
-from inkling_cli.checks.launch.engine import Engine
 from inkling_cli.checks.launch.launch import (
     COMMAND_LINE,
     ENVIRONMENT,

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
-from inkling_cli.checks.launch.engine import Engine
 from inkling_cli.checks.launch.launch import AdapterRef, Launch
 from inkling_runtime.adapter.adapter import read_adapter
 from inkling_runtime.adapter.json_file import read_json_object

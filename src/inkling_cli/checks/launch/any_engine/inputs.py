@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location, Severity
-from inkling_cli.checks.launch.engine import Engine
 from inkling_cli.checks.launch.launch import ProblemKind
 from inkling_cli.checks.launch.parse_arguments import is_unknown
 from inkling_cli.checks.launch.registry import LAUNCH_RULES

@@ -10,7 +10,7 @@ from inkling_cli.checks.rule import Defect
 from inkling_runtime.errors import format_names
 
 
-@LAUNCH_RULES.rule("LCH001", "misspelt-option", Severity.WARNING)
+@LAUNCH_RULES.rule("LCH001", "misspelt-option", Severity.ERROR)
 def check_misspelt_option(subject: LaunchSubject) -> Iterator[Defect]:
     """An option that the engine does not have looks like one that it has.
 
@@ -18,8 +18,7 @@ def check_misspelt_option(subject: LaunchSubject) -> Iterator[Defect]:
     abbreviations count as the option they abbreviate. This rule speaks where a known option is
     near.
 
-    *Why it matters*: the server refuses to start with an option that it does not know. It is a
-    warning and not an error because a newer version or a plugin may have the option.
+    *Why it matters*: the server refuses to start with an option that it does not know.
 
     *How to fix*: write the option as the engine spells it.
     """
@@ -33,7 +32,7 @@ def check_misspelt_option(subject: LaunchSubject) -> Iterator[Defect]:
         )
 
 
-@LAUNCH_RULES.rule("LCH002", "unknown-option", Severity.INFO)
+@LAUNCH_RULES.rule("LCH002", "unknown-option", Severity.WARNING)
 def check_unknown_option(subject: LaunchSubject) -> Iterator[Defect]:
     """An option is neither known nor near a known one.
 
@@ -49,7 +48,8 @@ def check_unknown_option(subject: LaunchSubject) -> Iterator[Defect]:
         yield Defect(
             f"`{problem.text}` is not an option of {subject.engine.display_name} "
             f"{subject.engine.known_version}; what it does was not checked",
-            location=problem.location,
+            "look it up in the engine's `--help`, or remove it",
+            problem.location,
         )
 
 

@@ -6,10 +6,10 @@ else from the start-up adapters, else it is per expert.
 
 from collections.abc import Iterator
 
+from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.advice import format_adapters, launch_defect
-from inkling_cli.checks.launch.engine import Engine
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.sglang.pool import pool_targets
 from inkling_cli.checks.launch.subject import LaunchSubject

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from math import sqrt
 
+from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
-from inkling_cli.checks.launch.engine import Engine
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect

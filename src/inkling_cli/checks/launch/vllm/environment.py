@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.advice import launch_defect
-from inkling_cli.checks.launch.engine import Engine
 from inkling_cli.checks.launch.launch import parse_integer
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject

@@ -2,21 +2,24 @@
 
 from collections.abc import Iterator
 
+from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.advice import format_adapters, launch_defect
-from inkling_cli.checks.launch.engine import Engine
+from inkling_cli.checks.launch.options import option_table
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
 
-ALLOWED_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+ALLOWED_RANKS = tuple(
+    int(choice) for choice in option_table(Engine.VLLM).spec("--max-lora-rank").choices
+)
 DEFAULT_MAX_RANK = 16
 DEFAULT_MAX_LORAS = 1
 
 
 def smallest_allowed_rank(rank: int) -> int | None:
     """Return the smallest `--max-lora-rank` that holds a rank; None above the largest."""
-    return next((allowed for allowed in ALLOWED_RANKS if allowed >= rank), None)
+    return min((allowed for allowed in ALLOWED_RANKS if allowed >= rank), default=None)
 
 
 @LAUNCH_RULES.rule("VLM101", "max-loras-below-one", Severity.ERROR, engine=Engine.VLLM)

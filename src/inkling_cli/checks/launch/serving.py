@@ -1,10 +1,8 @@
 """What a launch must pass so that a converted adapter is applied."""
 
+from inkling_cli.checks.launch.vllm.limits import smallest_allowed_rank
 from inkling_runtime.adapter.adapter import A_SUFFIX
 from inkling_runtime.adapter.convert.plan import Conversion
-
-VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""The values that vLLM 0.33 takes for `--max-lora-rank`."""
 
 
 def serving_lines(conversion: Conversion, path: str) -> tuple[str, ...]:
@@ -15,7 +13,7 @@ def serving_lines(conversion: Conversion, path: str) -> tuple[str, ...]:
 
 def _vllm(conversion: Conversion, path: str) -> tuple[str, ...]:
     rank = max(_tensor_ranks(conversion), default=1)
-    limit = next((limit for limit in VLLM_RANKS if limit >= rank), VLLM_RANKS[-1])
+    limit = smallest_allowed_rank(rank) or rank
     options = f"--enable-lora --max-lora-rank {limit} --lora-modules NAME={path}"
     if any(".mlp.experts.w" in output.spec.name for output in conversion.outputs):
         options += " --enable-moe-shared-loras"

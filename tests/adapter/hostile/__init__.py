@@ -1,0 +1,1 @@
+"""Files that strangers could send: each breaks one rule of the format."""

@@ -1,0 +1,66 @@
+"""JSON from strangers: one meaning or an error."""
+
+from pathlib import Path
+
+import pytest
+from hostile.pipes import error_from_pipe
+
+from inkling_runtime.adapter.json_file import parse_json_object, read_json_object
+from inkling_runtime.errors import InklingError
+
+BROKEN = {
+    "nothing": (b"", "is not the JSON object it should be"),
+    "not JSON": (b"{r: 8}", "is not the JSON object it should be"),
+    "cut": (b'{"r": 8', "is not the JSON object it should be"),
+    "a list": (b"[1]", "it holds a list, expected an object"),
+    "null": (b"null", "it holds null, expected an object"),
+    "a string": (b'"r"', "it holds a string, expected an object"),
+    "true": (b"true", "it holds a truth value, expected an object"),
+    "a number": (b"3", "it holds a number, expected an object"),
+    "a key twice": (b'{"r": 8, "x": {"a": 1, "a": 1}}', "the key `a` stands twice"),
+    "NaN": (b'{"lora_alpha": NaN}', "`NaN` is not a JSON number"),
+    "Infinity": (b'{"lora_alpha": -Infinity}', "`-Infinity` is not a JSON number"),
+    "a float above the largest": (b'{"lora_dropout": 1e999}', "1e999"),
+    "not UTF-8": (b'{"r": "\xff"}', "is not the JSON object it should be"),
+    "a byte order mark": (b'\xef\xbb\xbf{"r": 8}', "is not the JSON object it should be"),
+    "deep nesting": (b'{"a":' + b"[" * 200_000, "is nested too deeply"),
+    "five thousand digits": (b'{"r": ' + b"9" * 5000 + b"}", "is not the JSON object"),
+    "half a surrogate pair": (rb'{"base_model_name_or_path": "\ud800"}', "surrogate"),
+    "half a surrogate pair in a key": (rb'{"x": [{"\udc00": 1}]}', "surrogate"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_json_is_refused_by_what_is_wrong_with_it(tmp_path: Path, name: str) -> None:
+    data, message = BROKEN[name]
+    path = tmp_path / "adapter_config.json"
+    path.write_bytes(data)
+    with pytest.raises(InklingError) as caught:
+        read_json_object(path)
+    assert message in caught.value.message
+    assert str(path) in caught.value.message
+
+
+def test_a_sound_object_is_returned_in_its_order() -> None:
+    assert list(parse_json_object('{"b": 1, "a": {"é": [null, true, 0.5]}}').items()) == [
+        ("b", 1),
+        ("a", {"é": [None, True, 0.5]}),
+    ]
+
+
+def test_whole_surrogate_pairs_are_characters() -> None:
+    assert parse_json_object(r'{"x": "\ud83d\ude00"}') == {"x": "\U0001f600"}
+
+
+def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InklingError, match="does not exist"):
+        read_json_object(tmp_path / "absent.json")
+    with pytest.raises(InklingError, match="cannot be read"):
+        read_json_object(tmp_path)
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(InklingError, match="cannot be read"):
+        read_json_object(tmp_path / "loop")
+
+
+def test_a_pipe_is_refused_and_does_not_hang(tmp_path: Path) -> None:
+    assert isinstance(error_from_pipe(read_json_object, tmp_path / "pipe"), InklingError)
