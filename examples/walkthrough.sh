@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# The whole job on the demo model: find the launch's mistakes, see what vLLM would drop, convert,
+# run. Stops with an error where a command does not end as it should. `make demo` runs it.
+set -euo pipefail
+
+folder=${1:-$(mktemp -d)/demo}
+
+# run EXPECTED_EXIT_CODE COMMAND ...: show a command, run it, compare its exit code.
+run() {
+  local expected=$1 code=0
+  shift
+  printf '\n\033[1m$ %s\033[0m\n' "$(printf '%q ' "$@" | sed 's/ $//; s/\\ / /g')"
+  "$@" || code=$?
+  if [ "$code" -ne "$expected" ]; then
+    echo "exit code $code, expected $expected" >&2
+    exit 1
+  fi
+}
+
+say() { printf '\n\033[36m# %s\033[0m\n' "$1"; }
+
+# expect TEXT COMMAND ...: run a command that must end well and print exactly TEXT.
+expect() {
+  local expected=$1 printed
+  shift
+  printf '\n\033[1m$ %s\033[0m\n' "$(printf '%q ' "$@" | sed 's/ $//; s/\\ / /g')"
+  printed=$("$@")
+  printf '%s\n' "$printed"
+  if [ "$printed" != "$expected" ]; then
+    echo "expected: $expected" >&2
+    exit 1
+  fi
+}
+
+run 0 inkling demo "$folder"
+cd "$folder"
+
+say "What is this adapter?"
+run 0 inkling inspect adapters/count-down --model model
+
+say "The launch that somebody wrote has mistakes. They are found without a GPU."
+run 1 inkling check-config serve.sh
+
+say "And even a launch without mistakes would serve this adapter wrong."
+run 1 inkling check-adapter adapters/count-down --engine vllm --model model
+
+say "Converted for vLLM it is right. Every delta is unchanged."
+run 0 inkling convert-adapter adapters/count-down --to vllm -o count-down-vllm
+run 0 inkling check-adapter count-down-vllm --engine vllm --model model
+
+say "The base model counts up, one adapter counts down, the other by twos."
+expect "6 7 8 9 10 11 12 13" inkling generate model --prompt "3 4 5" --max-tokens 8
+expect "4 3 2 1 0 99 98 97" \
+  inkling generate model --lora adapters/count-down --prompt "3 4 5" --max-tokens 8
+expect "4 3 2 1 0 99 98 97" \
+  inkling generate model --lora count-down-vllm --prompt "3 4 5" --max-tokens 8
+expect "7 9 11 13 15 17 19 21" \
+  inkling generate model --lora adapters/by-twos --prompt "3 4 5" --max-tokens 8
+
+say "Read as vLLM 0.33 reads the released file, the adapter is visibly wrong:"
+echo "# shared experts under a name that matches nothing, gate and up rows in the wrong order."
+run 0 inkling generate model --lora adapters/count-down --from vllm --allow-partial \
+  --prompt "3 4 5" --max-tokens 8
+
+say "A proof that it takes effect."
+run 0 inkling generate model --lora adapters/count-down --prompt "3 4 5" --max-tokens 8 --compare
