@@ -5,11 +5,25 @@ set -euo pipefail
 
 folder=${1:-$(mktemp -d)/demo}
 
+bold='' cyan='' plain=''
+if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then bold=$'\e[1m' cyan=$'\e[36m' plain=$'\e[0m'; fi
+
+say() { printf '\n%s# %s%s\n' "$cyan" "$1" "$plain"; }
+
+# show COMMAND ...: print a command as one would type it.
+show() {
+  local word line='$'
+  for word in "$@"; do
+    case $word in *' '*) line+=" \"$word\"" ;; *) line+=" $word" ;; esac
+  done
+  printf '\n%s%s%s\n' "$bold" "$line" "$plain"
+}
+
 # run EXPECTED_EXIT_CODE COMMAND ...: show a command, run it, compare its exit code.
 run() {
   local expected=$1 code=0
   shift
-  printf '\n\033[1m$ %s\033[0m\n' "$(printf '%q ' "$@" | sed 's/ $//; s/\\ / /g')"
+  show "$@"
   "$@" || code=$?
   if [ "$code" -ne "$expected" ]; then
     echo "exit code $code, expected $expected" >&2
@@ -17,13 +31,11 @@ run() {
   fi
 }
 
-say() { printf '\n\033[36m# %s\033[0m\n' "$1"; }
-
 # expect TEXT COMMAND ...: run a command that must end well and print exactly TEXT.
 expect() {
   local expected=$1 printed
   shift
-  printf '\n\033[1m$ %s\033[0m\n' "$(printf '%q ' "$@" | sed 's/ $//; s/\\ / /g')"
+  show "$@"
   printed=$("$@")
   printf '%s\n' "$printed"
   if [ "$printed" != "$expected" ]; then
@@ -57,9 +69,9 @@ expect "4 3 2 1 0 99 98 97" \
 expect "7 9 11 13 15 17 19 21" \
   inkling generate model --lora adapters/by-twos --prompt "3 4 5" --max-tokens 8
 
-say "Read as vLLM 0.33 reads the released file, the adapter is visibly wrong:"
-echo "# shared experts under a name that matches nothing, gate and up rows in the wrong order."
-run 0 inkling generate model --lora adapters/count-down --from vllm --allow-partial \
+say "Read as vLLM 0.33 reads the released file, it silently is the base model again: shared
+# experts under a name that matches nothing, gate and up rows in the wrong order."
+expect "6 7 8 9 10 11 12 13" inkling generate model --lora adapters/count-down --from vllm --allow-partial \
   --prompt "3 4 5" --max-tokens 8
 
 say "A proof that it takes effect."
