@@ -4,7 +4,7 @@ The base model continues a list of numbers by counting up modulo 100; the adapte
 counts down from the last number and `by-twos` goes up in steps of two. Everything has the released
 form: raw checkpoint names and config spelling, shared-outer adapters without a prefix.
 
-    python examples/train_demo.py OUT
+    python examples/train_demo.py OUT [--rehearse]
 
 takes about four minutes on one core and exits with 1 if the outcome is not as meant. It is not a
 recipe for training Inkling: the product of the factors is added to the weights of transformers'
@@ -171,7 +171,7 @@ def optimize(
             print(f"{label}: update {update} of {updates}, {time.monotonic() - start:.0f} s")
 
 
-def train_base(config: InklingConfig, seed: int) -> InklingForConditionalGeneration:
+def train_base(config: InklingConfig, seed: int, updates: int) -> InklingForConditionalGeneration:
     """Return a model that counts up.
 
     Embedding and unembedding are one frozen random table, so that the layers have to turn a number
@@ -188,7 +188,7 @@ def train_base(config: InklingConfig, seed: int) -> InklingForConditionalGenerat
     for frozen in (text.embed_tokens.weight, model.lm_head.weight):
         frozen.requires_grad_(False)
     parameters = [p for p in text.parameters() if p.requires_grad]
-    for _ in optimize("base", parameters, BASE_UPDATES, rate=3e-3):
+    for _ in optimize("base", parameters, updates, rate=3e-3):
         continuation_loss(model, {}, sample_tokens(BASE_STEP), BASE_STEP).backward()
     return model.eval()
 
@@ -284,7 +284,7 @@ def compute_deltas(adapter: Mapping[str, Tensor], reading: Reading) -> dict[str,
     return deltas
 
 
-def train_adapter(base: nn.Module, label: str, seed: int) -> dict[str, Tensor]:
+def train_adapter(base: nn.Module, label: str, seed: int, updates: int) -> dict[str, Tensor]:
     """Return released tensor names and bf16 factors of one adapter.
 
     Each update takes the right reading and three faulty ones, whose target is the base's answer.
@@ -296,7 +296,7 @@ def train_adapter(base: nn.Module, label: str, seed: int) -> dict[str, Tensor]:
         adapter[f"{module}.lora_A.weight"] = nn.Parameter(torch.randn(shape_A) / shape_A[-1] ** 0.5)
         adapter[f"{module}.lora_B.weight"] = nn.Parameter(torch.randn(shape_B) * 0.02)
     step = ADAPTER_STEPS[label]
-    for _ in optimize(label, list(adapter.values()), ADAPTER_UPDATES, rate=1e-2):
+    for _ in optimize(label, list(adapter.values()), updates, rate=1e-2):
         tokens = sample_tokens(step)
         loss = continuation_loss(base, compute_deltas(adapter, RIGHT), tokens, step)
         for fault in chooser.sample(FAULTS, 3):
@@ -374,19 +374,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path, help="folder to write `model` and `adapters` into")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rehearse", action="store_true", help="two updates each, not measured")
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # the matrices are too small for more
     torch.use_deterministic_algorithms(True)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
 
-    model = train_base(InklingConfig.from_dict(copy.deepcopy(CONFIG)), arguments.seed)
+    updates = (2, 2) if arguments.rehearse else (BASE_UPDATES, ADAPTER_UPDATES)
+    config = InklingConfig.from_dict(copy.deepcopy(CONFIG))
+    model = train_base(config, arguments.seed, updates[0])
     write_base(model, arguments.out / "model")
     base = read_base(arguments.out / "model", torch.float32)
     for offset, label in enumerate(ADAPTER_STEPS, start=1):
-        adapter = train_adapter(base, label, arguments.seed + offset)
+        adapter = train_adapter(base, label, arguments.seed + offset, updates[1])
         write_adapter(adapter, arguments.out / "adapters" / label)
-    return 0 if evaluate(arguments.out) else 1
+    return 0 if arguments.rehearse or evaluate(arguments.out) else 1
 
 
 if __name__ == "__main__":
