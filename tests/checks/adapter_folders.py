@@ -126,9 +126,15 @@ def released_modules(rank: int) -> Shapes:
     }
 
 
+def modules_for_vllm(rank: int) -> Shapes:
+    """Return the same modules under the names that vLLM applies."""
+    modules = released_modules(rank)
+    return {name.replace("shared_experts", "sink_experts"): s for name, s in modules.items()}
+
+
 def per_expert_modules(rank: int) -> Shapes:
-    """Return an adapter whose routed experts are stored one by one, without shared experts."""
-    return {**attention_modules(rank), **dense_modules(rank), **numbered_modules(rank)}
+    """Return attention, and routed experts that are stored one by one."""
+    return {**attention_modules(rank), **numbered_modules(rank)}
 
 
 def write_adapter(
@@ -178,7 +184,12 @@ def write_world(root: Path) -> Path:
     adapters = root / "adapters"
     write_adapter(adapters / "released")
     write_adapter(adapters / "twin")
+    write_adapter(adapters / "for-vllm", modules_for_vllm(2))
+    write_adapter(adapters / "twin-for-vllm", modules_for_vllm(2))
     write_adapter(adapters / "rank32", rank=32)
+    write_adapter(adapters / "rank32-for-vllm", modules_for_vllm(32), rank=32)
+    names = ["wq_du", "wo_ud", "w1"]
+    write_adapter(adapters / "released-names-for-vllm", modules_for_vllm(2), target_modules=names)
     write_adapter(adapters / "rank1024", rank=1024)
     write_adapter(adapters / "attention", attention_modules(2), target_modules=["qkvr", "wo_ud"])
     write_adapter(adapters / "one-by-one", per_expert_modules(2))
@@ -186,11 +197,13 @@ def write_world(root: Path) -> Path:
     write_adapter(adapters / "stacks", stacks)
     write_adapter(adapters / "both-layouts", {**stacks, **shared_expert_modules(2)})
     write_adapter(adapters / "runtime-names", target_modules=RUNTIME_TARGETS)
-    write_adapter(adapters / "released-names", target_modules=["wq_du", "wo_ud", "w1"])
+    write_adapter(adapters / "released-names", target_modules=names)
     write_adapter(adapters / "pattern", target_modules=".*attn.*")
     write_adapter(adapters / "no-head-name", target_modules=RUNTIME_TARGETS[:-1])
     write_adapter(adapters / "rslora", use_rslora=True)
-    write_adapter(adapters / "rank-pattern", rank_pattern={"wq_du": 1})
+    narrow = {name: s for name, s in released_modules(1).items() if name.endswith("wq_du")}
+    mixed = {**released_modules(2), **narrow}
+    write_adapter(adapters / "rank-pattern", mixed, rank_pattern={"wq_du": 1})
     write_adapter(adapters / "alpha-pattern", alpha_pattern={"wq_du": 8})
     (write_adapter(adapters / "torn") / "adapter_model.safetensors").write_bytes(b"\0" * 4)
     return root

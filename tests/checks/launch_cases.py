@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 VLLM = "INKLING_MULTIMEM_AR=0 vllm serve {model}"
 VLLM_LORA = f"{VLLM} --enable-lora --enable-moe-shared-loras"
-VLLM_ADAPTER = f"{VLLM_LORA} --lora-modules a={{adapters}}/released"
+VLLM_ADAPTER = f"{VLLM_LORA} --lora-modules a={{adapters}}/for-vllm"
 SGLANG = "sglang serve {model}"
 SGLANG_ADAPTER = f"{SGLANG} --lora-backend triton --lora-paths a={{adapters}}/released"
 SGLANG_LATER = f"{SGLANG} --enable-lora --lora-backend triton --max-lora-rank 2"
@@ -47,8 +47,8 @@ ANY_ENGINE = (
     ),
     Case(
         "LCH011",
-        f"{VLLM_LORA} --lora-modules {{adapters}}/released",
-        f"{VLLM_LORA} --lora-modules a={{adapters}}/released",
+        f"{VLLM_LORA} --lora-modules {{adapters}}/for-vllm",
+        f"{VLLM_LORA} --lora-modules a={{adapters}}/for-vllm",
     ),
     Case(
         "LCH012",
@@ -65,16 +65,23 @@ ANY_ENGINE = (
     Case(
         "LCH201",
         f"{VLLM_LORA} --lora-modules a=org/adapter",
-        f"{VLLM_LORA} --lora-modules a={{adapters}}/released",
+        f"{VLLM_LORA} --lora-modules a={{adapters}}/for-vllm",
     ),
     Case(
         "LCH202",
         f"{VLLM_LORA} --lora-modules a={{adapters}}/torn",
-        f"{VLLM_LORA} --lora-modules a={{adapters}}/released",
+        f"{VLLM_LORA} --lora-modules a={{adapters}}/for-vllm",
     ),
-    Case("LCH203", f"{VLLM_ADAPTER} a={{adapters}}/twin", f"{VLLM_ADAPTER} b={{adapters}}/twin"),
+    Case("LCH205", f"{VLLM_LORA} --lora-modules a={{adapters}}/released", VLLM_ADAPTER),
     Case(
-        "LCH204", f"{VLLM_ADAPTER} b={{adapters}}/released", f"{VLLM_ADAPTER} b={{adapters}}/twin"
+        "LCH203",
+        f"{VLLM_ADAPTER} a={{adapters}}/twin-for-vllm",
+        f"{VLLM_ADAPTER} b={{adapters}}/twin-for-vllm",
+    ),
+    Case(
+        "LCH204",
+        f"{VLLM_ADAPTER} b={{adapters}}/for-vllm",
+        f"{VLLM_ADAPTER} b={{adapters}}/twin-for-vllm",
     ),
 )
 
@@ -106,11 +113,11 @@ VLLM_CASES = (
     Case("VLM103", f"{VLLM_LORA} --max-lora-rank 24", f"{VLLM_LORA} --max-lora-rank 32"),
     Case(
         "VLM104",
-        f"{VLLM_LORA} --lora-modules a={{adapters}}/rank32",
-        f"{VLLM_LORA} --lora-modules a={{adapters}}/rank32 --max-lora-rank 32",
+        f"{VLLM_LORA} --lora-modules a={{adapters}}/rank32-for-vllm",
+        f"{VLLM_LORA} --lora-modules a={{adapters}}/rank32-for-vllm --max-lora-rank 32",
     ),
     Case("VLM105", f"{VLLM} --max-loras 4", f"{VLLM} --enable-lora --max-loras 4"),
-    Case("VLM106", f"{VLLM} --lora-modules a={{adapters}}/released", VLLM_ADAPTER),
+    Case("VLM106", f"{VLLM} --lora-modules a={{adapters}}/for-vllm", VLLM_ADAPTER),
     Case(
         "VLM107",
         f"{VLLM_LORA} --moe-backend deep-gemm-mega-moe",
@@ -129,13 +136,13 @@ VLLM_CASES = (
     ),
     Case(
         "VLM202",
-        f"{VLLM} --enable-lora --lora-modules a={{adapters}}/released",
+        f"{VLLM} --enable-lora --lora-modules a={{adapters}}/for-vllm",
         f"{VLLM} --enable-lora --lora-modules a={{adapters}}/one-by-one",
     ),
     Case(
         "VLM203",
         f"{VLLM_LORA} --lora-modules a={{adapters}}/one-by-one",
-        f"{VLLM_LORA} --lora-modules a={{adapters}}/released",
+        f"{VLLM_LORA} --lora-modules a={{adapters}}/for-vllm",
     ),
 )
 

@@ -136,7 +136,7 @@ class TestInputs:
             "--env",
             f"{ENV}=0",
             "--lora",
-            "a=adapters/rank32",
+            "a=adapters/rank32-for-vllm",
             "--output-format",
             "json",
             "--",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from inkling_cli.checks.adapter import Consumer, check_adapter, make_subject
 from inkling_cli.checks.finding import Location, Severity
 from inkling_cli.checks.launch.launch import AdapterRef
 from inkling_cli.checks.launch.parse_arguments import is_unknown
@@ -48,6 +49,38 @@ def check_adapter_unreadable(subject: LaunchSubject) -> Iterator[Defect]:
                 "fetch or save the adapter again",
                 Location(unread.folder),
             )
+
+
+@LAUNCH_RULES.rule("LCH205", "adapter-not-applied-whole", Severity.ERROR)
+def check_adapter_not_applied_whole(subject: LaunchSubject) -> Iterator[Defect]:
+    """The engine takes an adapter but drops, misapplies or cannot use a part of it.
+
+    *What it checks*: what `inkling check-adapter` checks, for each adapter that was read, for the
+    engine that is launched, and against the model if its config was read. Scalings that SGLang
+    ignores have rules of their own.
+
+    *Why it matters*: the server starts, and answers as if the adapter had never been trained, or
+    as another adapter.
+
+    *How to fix*: `inkling convert-adapter` makes it right for the engine; `inkling check-adapter`
+    shows every finding.
+    """
+    consumer = Consumer(subject.engine.value)
+    for facts in subject.adapters:
+        judged = make_subject(facts.adapter, subject.model.spec)
+        found = [f for f in check_adapter(judged, [consumer]) if f.code not in _TOLD_BY_OTHERS]
+        if found:
+            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+            yield Defect(
+                f"adapter `{facts.name}`: {found[0].message}{more}",
+                f"`inkling check-adapter {facts.folder} --engine {subject.engine.value}` "
+                "shows all and how to repair them",
+                facts.ref.location,
+            )
+
+
+_TOLD_BY_OTHERS = ("SGA004",)
+"""Rules over adapters whose defect other rules over launches tell with the launch's own words."""
 
 
 @LAUNCH_RULES.rule("LCH203", "adapter-name-twice", Severity.ERROR)
