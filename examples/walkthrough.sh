@@ -59,6 +59,8 @@ run 1 inkling check-adapter adapters/count-down --engine vllm --model model
 say "Converted for vLLM it is right. Every delta is unchanged."
 run 0 inkling convert-adapter adapters/count-down --to vllm -o count-down-vllm
 run 0 inkling check-adapter count-down-vllm --engine vllm --model model
+run 0 inkling check-config -- env INKLING_MULTIMEM_AR=0 vllm serve model --enable-lora \
+  --enable-moe-shared-loras --lora-modules count-down=count-down-vllm
 
 say "The base model counts up, one adapter counts down, the other by twos."
 expect "6 7 8 9 10 11 12 13" inkling generate model --prompt "3 4 5" --max-tokens 8

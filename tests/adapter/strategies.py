@@ -110,7 +110,7 @@ def patterns(draw: st.DrawFn, modules: list[Module]) -> dict[str, Any]:
     tails = sorted({name.partition("layers.")[2].partition(".")[2] or name for name in names})
     keys = st.sampled_from([*names, *tails, r"layers\.[02]\..*", ".*down.*", r"\w+\.attn\..*"])
     ranks = draw(st.dictionaries(keys, st.sampled_from([1, 2, 3, 4]), max_size=2))
-    alphas = draw(st.dictionaries(keys, st.sampled_from([1, 4, 6, 0.5, 12]), max_size=2))
+    alphas = draw(st.dictionaries(keys, st.sampled_from([1, 4, 6, 0.5, 12, 0]), max_size=2))
     return {
         "r": draw(st.sampled_from([1, 2, 3])),
         "lora_alpha": draw(st.sampled_from([1, 2, 8, 7, 0.75])),

@@ -8,7 +8,7 @@ import pytest
 import torch
 from conversion import convert, is_folded, plan, refusal_of, spec_of
 from deltas import assert_same_deltas, read_deltas
-from lora_factors import Config
+from lora_factors import Config, Factors
 
 from factories import (
     TINY,
@@ -143,13 +143,15 @@ def test_sglang_gets_one_rank_and_one_scaling_folded_in_where_the_plan_says(
     assert_same_deltas(found, read_deltas(source, "tinker", TINY), 2**-23)
 
 
-def test_a_scaling_that_is_not_in_the_dialect_is_not_applied_silently(tmp_path: Path) -> None:
+def test_a_scaling_that_sglang_would_ignore_keeps_its_meaning(tmp_path: Path) -> None:
+    """Names are SGLang's, but the factors were trained with the config's α/√r."""
     config = forms.sglang_config(4, 8, use_rslora=True)
     modules = forms.sglang_modules(TINY, attention="qkvr")
     source = write_adapter(tmp_path / "source", modules, config)
-    if refusal_of(source, "vllm", tmp_path / "out", SPEC) is None:
-        expected = read_deltas(source, "sglang", TINY)
-        assert_same_deltas(read_deltas(tmp_path / "out", "vllm", TINY), expected)
+    assert refusal_of(source, "vllm", tmp_path / "out", SPEC) is None
+    ignored = read_deltas(source, "sglang", TINY)
+    meant = {site: Factors(f.a, f.b, 2 * f.scaling) for site, f in ignored.items()}
+    assert_same_deltas(read_deltas(tmp_path / "out", "vllm", TINY), meant)
 
 
 @pytest.mark.parametrize("zero", ["most", "few"])

@@ -189,7 +189,7 @@ def test_thousands_of_pattern_keys_are_matched_in_seconds() -> None:
     config = parse_lora_config(
         released_adapter_config() | {"rank_pattern": dict.fromkeys(names, 3)}
     )
-    start = time.monotonic()
+    start = time.process_time()
     for name in names[::4]:
         assert config.rank_of(name) == 3
-    assert time.monotonic() - start < 1.5
+    assert time.process_time() - start < 1.5

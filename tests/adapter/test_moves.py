@@ -67,11 +67,11 @@ EXPECTED = {
     "pad columns": (lambda s: moves.pad(s["m"], 1, 7), np.pad(M, ((0, 0), (0, 1)))),
     "zeros": (lambda s: moves.Zeros("I32", (2, 3)), np.zeros((2, 3))),
     "interleave rows": (
-        lambda s: moves.Interleave(s["m"], s["n"], 0),
+        lambda s: moves.interleave(s["m"], s["n"], 0),
         np.stack([M, N], 1).reshape(8, 6),
     ),
     "interleave columns": (
-        lambda s: moves.Interleave(s["m"], s["n"], 1),
+        lambda s: moves.interleave(s["m"], s["n"], 1),
         np.stack([M, N], 2).reshape(4, 12),
     ),
     "block diagonal": (
@@ -129,16 +129,25 @@ def test_impossible_moves_are_refused(stored: dict[str, Read]) -> None:
         lambda: moves.join([m, t], 0),
         lambda: moves.join([m, moves.cut(m, 1, 0, 3)], 0),
         lambda: moves.join([moves.Zeros("BF16", (2, 3)), zeros], 0),
+        lambda: moves.interleave(moves.Zeros("BF16", (2, 3)), zeros, 0),
+        lambda: moves.interleave(moves.Zeros("F32", (3, 3)), zeros, 0),
     ):
         with pytest.raises(ValueError):
             build()
 
 
-def test_an_interleave_of_unlike_arrays_is_refused(stored: dict[str, Read]) -> None:
-    zeros = stored["zeros"]
-    for other in (moves.Zeros("BF16", (2, 3)), moves.Zeros("F32", (3, 3))):
-        with pytest.raises((ValueError, InklingError)):
-            arrays.load(moves.Interleave(zeros, other, 0))
+def test_parts_that_meet_again_are_the_array_they_came_from(stored: dict[str, Read]) -> None:
+    m = stored["m"]
+    assert moves.join([moves.cut(m, 1, 0, 2), moves.cut(m, 1, 2, 6)], 1) is m
+    assert moves.interleave(moves.every_second(m, 0, 0), moves.every_second(m, 0, 1), 0) is m
+    for other in (
+        moves.join([moves.cut(m, 1, 2, 6), moves.cut(m, 1, 0, 2)], 1),
+        moves.join([moves.cut(m, 1, 0, 2), moves.cut(m, 1, 3, 6)], 1),
+        moves.interleave(moves.every_second(m, 0, 1), moves.every_second(m, 0, 0), 0),
+    ):
+        assert other != m
+    swapped = moves.interleave(moves.every_second(m, 0, 1), moves.every_second(m, 0, 0), 0)
+    np.testing.assert_array_equal(arrays.load(swapped), M[[1, 0, 3, 2]])
 
 
 def test_questions_about_contents_look_at_bits(stored: dict[str, Read]) -> None:
@@ -243,10 +252,18 @@ def test_scaling_bf16_agrees_with_torch_where_float32_is_exact(tmp_path: Path) -
 def test_scaling_other_floats_rounds_as_torch_does_from_float64(dtype: str, tmp_path: Path) -> None:
     width = {"F16": np.uint16, "F32": np.uint32, "F64": np.uint64}[dtype]
     bits = RNG.integers(0, np.iinfo(width).max, 4096, dtype=width, endpoint=True)
+    top_exponent_bit = width(1) << width(8 * bits.itemsize - 2)
+    bits &= ~top_exponent_bit
     for factor in (2**0.5, 1 / 3, -8.0, 1e-3):
         found = torch.from_numpy(scaled(bits, dtype, factor, tmp_path)).view(TORCH[dtype])
         expected = (torch.from_numpy(bits).view(TORCH[dtype]).double() * factor).to(TORCH[dtype])
         assert torch.equal(found.nan_to_num(7), expected.nan_to_num(7))
+
+
+def test_scaling_beyond_what_the_dtype_holds_is_refused(tmp_path: Path) -> None:
+    bits = np.array([60000.0, 1.0], np.float16).view(np.uint16)
+    with pytest.raises(InklingError, match="a factor times 2 is beyond what F16 holds"):
+        scaled(bits, "F16", 2.0, tmp_path)
 
 
 def test_scaling_integers_is_refused(stored: dict[str, Read]) -> None:

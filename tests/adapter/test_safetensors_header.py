@@ -85,10 +85,10 @@ def test_a_claim_of_a_huge_header_costs_no_memory(tmp_path: Path) -> None:
 def test_a_shape_of_many_huge_sizes_is_refused_at_once(tmp_path: Path) -> None:
     sizes = ",".join(["9" * 4000] * 300)
     path = write(tmp_path, literal(shape=f"[{sizes}]"))
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(InklingError) as caught:
         read_header(path)
-    assert time.monotonic() - start < 1
+    assert time.process_time() - start < 1
     assert len(caught.value.message) < 10_000
 
 

@@ -107,6 +107,12 @@ def test_a_name_that_no_file_system_takes_is_refused(room: Path, conversion: Con
 def test_overwriting_replaces_the_whole_folder(room: Path, conversion: Conversion) -> None:
     (room / "out").mkdir()
     (room / "out" / "stale.txt").write_text("stale")
+    with pytest.raises(
+        InklingError, match=r"holds no `adapter_config.json`, so it is not replaced"
+    ):
+        write_conversion(conversion, room / "out", overwrite=True)
+    assert names_in(room / "out") == ["stale.txt"]
+    (room / "out" / "adapter_config.json").write_text("stale")
     write_conversion(conversion, room / "out", overwrite=True)
     assert names_in(room / "out") == FILES
     assert names_in(room) == ["out", "source"]
@@ -187,14 +193,14 @@ def test_a_full_disk_leaves_everything_as_it_was(
     expected = ["source"]
     if overwrite:
         (room / "out").mkdir()
-        (room / "out" / "mine.txt").write_text("mine")
+        (room / "out" / "adapter_config.json").write_text("mine")
         expected = ["out", "source"]
     FailingWrites(monkeypatch, countdown, NO_SPACE)
     with pytest.raises(InklingError, match=r"the disk is full, `.*out` was not written"):
         write_conversion(conversion, room / "out", overwrite=overwrite)
     assert names_in(room) == expected
     if overwrite:
-        assert (room / "out" / "mine.txt").read_text() == "mine"
+        assert (room / "out" / "adapter_config.json").read_text() == "mine"
 
 
 def test_any_other_failure_of_the_disk_is_named(
@@ -211,19 +217,19 @@ def test_an_interrupt_leaves_everything_as_it_was(
     room: Path, conversion: Conversion, moment: int
 ) -> None:
     (room / "out").mkdir()
-    (room / "out" / "mine.txt").write_text("mine")
+    (room / "out" / "adapter_config.json").write_text("mine")
     calls = []
 
     def progress(nbytes: int) -> None:
         calls.append(nbytes)
-        assert names_in(room / "out") == ["mine.txt"]
+        assert names_in(room / "out") == ["adapter_config.json"]
         if len(calls) == moment:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         write_conversion(conversion, room / "out", overwrite=True, progress=progress)
     assert names_in(room) == ["out", "source"]
-    assert names_in(room / "out") == ["mine.txt"]
+    assert names_in(room / "out") == ["adapter_config.json"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), NO_SPACE], ids=["interrupt", "full"])
@@ -231,7 +237,7 @@ def test_the_old_folder_comes_back_if_the_exchange_is_interrupted(
     room: Path, conversion: Conversion, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     (room / "out").mkdir()
-    (room / "out" / "mine.txt").write_text("mine")
+    (room / "out" / "adapter_config.json").write_text("mine")
     real = Path.rename
 
     def rename(path: Path, target: Path) -> Path:
@@ -244,7 +250,7 @@ def test_the_old_folder_comes_back_if_the_exchange_is_interrupted(
         write_conversion(conversion, room / "out", overwrite=True)
     monkeypatch.undo()
     assert names_in(room) == ["out", "source"]
-    assert names_in(room / "out") == ["mine.txt"]
+    assert names_in(room / "out") == ["adapter_config.json"]
 
 
 def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(
@@ -267,6 +273,22 @@ def test_what_a_killed_process_left_is_removed(
         (left / "part").write_bytes(b"x")
     write_conversion(conversion, room / name)
     assert names_in(room) == sorted([name, "source"])
+
+
+def test_what_a_killed_exchange_had_moved_away_stays_until_there_is_a_new_folder(
+    room: Path, conversion: Conversion, dead_pid: int
+) -> None:
+    old = room / f".out.old-{dead_pid}"
+    old.mkdir()
+    (old / "mine.txt").write_text("mine")
+
+    def progress(nbytes: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_conversion(conversion, room / "out", progress=progress)
+    (kept,) = room.rglob("mine.txt")
+    assert kept.read_text() == "mine"
 
 
 def test_what_a_process_of_our_number_left_is_removed(room: Path, conversion: Conversion) -> None:

@@ -45,6 +45,9 @@ def test_an_existing_folder_is_kept(tmp_path, capsys):
     assert main(["demo", str(tmp_path / "d")]) == 2
     assert names(tmp_path / "d") == ["mine"]
     assert "pass `--overwrite`" in capsys.readouterr().err
+    assert main(["demo", str(tmp_path / "d"), "--overwrite"]) == 2
+    assert "holds no `serve.sh`, so it is not replaced" in capsys.readouterr().err
+    (tmp_path / "d" / "serve.sh").write_text("x")
     assert main(["demo", str(tmp_path / "d"), "--overwrite", "--output-format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["commands"][0].startswith("inkling inspect")
     assert "mine" not in names(tmp_path / "d")

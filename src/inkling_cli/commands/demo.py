@@ -28,7 +28,7 @@ def demo(
     The base model counts up; one adapter makes it count down, the other count by twos. Adapters
     are in the released schema. The commands to try are printed.
     """
-    require_new(folder, overwrite)
+    require_new(folder, overwrite, marker="serve.sh")
     with as_file(files("inkling_cli") / "demo_data") as data, new_folder(folder, overwrite) as new:
         shutil.copytree(data, new, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__*"))
     result = {"path": str(folder), "commands": demo_commands()}

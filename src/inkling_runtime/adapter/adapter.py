@@ -100,16 +100,24 @@ def read_adapter(folder: Path, dialect: str | None = None) -> Adapter:
         InklingError: no such folder, a file is missing or broken, the config does not say rank
             and alpha, or the dialect is unknown.
     """
-    if not folder.is_dir():
-        if folder.exists():
-            raise InklingError(
-                f"`{folder}` is a file, expected the adapter's folder", f"pass `{folder.parent}`"
-            )
-        raise InklingError(f"`{folder}` does not exist")
+    try:
+        _require_folder(folder)
+    except OSError as error:
+        raise InklingError(f"`{folder}` cannot be read: {error.strerror or error}") from error
     weights = folder / WEIGHTS_NAME
     if not weights.exists():
         raise _missing_weights(folder)
     return parse_adapter(folder, read_header(weights), read_lora_config(folder), dialect)
+
+
+def _require_folder(folder: Path) -> None:
+    if folder.is_dir():
+        return
+    if folder.exists():
+        raise InklingError(
+            f"`{folder}` is a file, expected the adapter's folder", f"pass `{folder.parent}`"
+        )
+    raise InklingError(f"`{folder}` does not exist")
 
 
 def _missing_weights(folder: Path) -> InklingError:
@@ -212,6 +220,9 @@ def _check_module(module: AdapterModule) -> Iterable[Problem]:
     yield from _check_ranks(module, a, b)
 
 
+_EXPERTS_WRONG = "their numbers of experts differ or are both 1"
+
+
 def _check_ranks(module: AdapterModule, a: TensorInfo, b: TensorInfo) -> Iterable[Problem]:
     layout, rank_a, rank_b = module.parsed.row.layout, a.shape[-2], b.shape[-1]
     shapes = f"A is {list(a.shape)} and B {list(b.shape)}"
@@ -229,17 +240,20 @@ def _check_ranks(module: AdapterModule, a: TensorInfo, b: TensorInfo) -> Iterabl
         yield Problem(
             "rank", module.name, f"{shapes}: rank {rank_b}, the config says {module.rank}"
         )
-    if layout.ndim == 3 and len({a.shape[0], b.shape[0]} - {1}) > 1:
-        yield Problem("shape", module.name, f"{shapes}: their numbers of experts differ")
+    if layout.ndim == 3 and len({a.shape[0], b.shape[0]} - {1}) != 1:
+        yield Problem("shape", module.name, f"{shapes}: {_EXPERTS_WRONG}")
 
 
 def _check_twice(modules: list[AdapterModule]) -> Iterable[Problem]:
-    seen: dict[tuple[Site, int], str] = {}
+    seen: dict[Site, dict[int, str]] = {}
     for module in modules:
         for site in module.sites:
-            other = seen.setdefault((site, module.parsed.expert), module.name)
-            if other != module.name:
-                yield Problem("twice", module.name, f"it adapts the same weights as `{other}`")
+            experts = seen.setdefault(site, {})
+            expert = module.parsed.expert
+            others = [o for e, o in experts.items() if e == expert or -1 in (e, expert)]
+            if others:
+                yield Problem("twice", module.name, f"it adapts the same weights as `{others[0]}`")
+            experts.setdefault(module.parsed.expert, module.name)
 
 
 def require_understood(adapter: Adapter) -> None:

@@ -58,12 +58,8 @@ def is_repeated(array: Array) -> bool:
 
 
 def is_zero(array: Array) -> bool:
-    """Return whether every element is +0 or -0."""
-    if isinstance(array, moves.Zeros):
-        return True
-    data = load(array)
-    sign = np.array(1, data.dtype) << (8 * data.itemsize - 1)
-    return not np.any(data & ~sign)
+    """Return whether every element is +0, so that `moves.Zeros` is the same bytes."""
+    return isinstance(array, moves.Zeros) or not np.any(load(array))
 
 
 CONTENTS = Contents(is_same, is_repeated, is_zero)
@@ -131,12 +127,17 @@ def _scale(array: Array) -> RawArray:
     if dtype not in (*_FLOATS, "BF16"):
         raise InklingError(f"elements of dtype {dtype} cannot be scaled")
     raw = load(array.source)
-    if dtype == "F64":
-        return (raw.view(np.float64) * array.factor).view(raw.dtype)
-    wide = to_float32(typed(np.ascontiguousarray(raw), dtype), dtype) * np.float64(array.factor)
-    if dtype == "BF16":
-        return round_to_bf16(wide)
-    return wide.astype(_FLOATS[dtype]).view(raw.dtype)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        if dtype == "F64":
+            return (raw.view(np.float64) * array.factor).view(raw.dtype)
+        values = to_float32(typed(np.ascontiguousarray(raw), dtype), dtype)
+        wide = values * np.float64(array.factor)
+        if dtype == "BF16":
+            return round_to_bf16(wide)
+        scaled = wide.astype(_FLOATS[dtype])
+    if np.isinf(scaled).any() and not np.isinf(values).any():
+        raise InklingError(f"a factor times {array.factor:g} is beyond what {dtype} holds")
+    return scaled.view(raw.dtype)
 
 
 def round_to_bf16(wide: RawArray) -> NDArray[np.uint16]:

@@ -5,9 +5,12 @@ at the top are refused, since each of them means different things to different r
 """
 
 import json
+import math
+import re
 from pathlib import Path
 from typing import Any
 
+from inkling_runtime.adapter.regular_file import open_regular
 from inkling_runtime.errors import InklingError
 
 
@@ -19,8 +22,13 @@ def parse_json_object(text: str) -> dict[str, Any]:
         RecursionError: nested too deeply.
     """
     value = json.loads(
-        text, object_pairs_hook=_object_without_duplicates, parse_constant=_refuse_constant
+        text,
+        object_pairs_hook=_object_without_duplicates,
+        parse_constant=_refuse_constant,
+        parse_float=_finite,
     )
+    if _SURROGATE.search(text):
+        _require_characters(value)
     if not isinstance(value, dict):
         raise ValueError(f"it holds {_kind_of(value)}, expected an object")
     return value
@@ -33,7 +41,8 @@ def read_json_object(path: Path) -> dict[str, Any]:
         InklingError: the file is missing, unreadable, not JSON, or not an object.
     """
     try:
-        return parse_json_object(path.read_text("utf-8"))
+        with open_regular(path) as file:
+            return parse_json_object(file.read().decode("utf-8"))
     except FileNotFoundError as error:
         raise InklingError(f"`{path}` does not exist") from error
     except OSError as error:
@@ -54,6 +63,25 @@ def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"the key `{key}` stands twice")
         seen.add(key)
     return result
+
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""The escape of half a character."""
+
+
+def _require_characters(value: object) -> None:
+    """Require that no text holds half a surrogate pair: no file can hold it again."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("a text holds half a surrogate pair") from error
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"`{text}` is beyond every float")
+    return value
 
 
 def _refuse_constant(text: str) -> None:

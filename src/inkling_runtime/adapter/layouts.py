@@ -54,6 +54,15 @@ class Layout(Enum):
         return 3 if self in (Layout.STACK, Layout.STACK_GATE_UP) else 2
 
     @property
+    def form(self) -> Form:
+        """The form of the pairs that it lays out."""
+        if self is Layout.FLAT:
+            return Form.FLAT
+        if self is Layout.NUMBERED or self.is_packed or self.ndim == 3:
+            return Form.STACK
+        return Form.MATRIX
+
+    @property
     def is_packed(self) -> bool:
         """Whether the tensors' rank dimension is E·R, so that R must come from the config."""
         return self in (Layout.PACKED, Layout.PACKED_GATE_UP)

@@ -5,6 +5,7 @@ that a conversion carries it over. The trap: `rank_pattern` and `alpha_pattern` 
 key in file order whose regular expression fits the end of the module's name.
 """
 
+import functools
 import math
 import re
 from collections.abc import Mapping
@@ -57,10 +58,13 @@ def match_pattern(pattern: Mapping[str, Any], module: str) -> str | None:
     PEFT matches `^(.*\.)?(KEY)$` against the name without `base_model.model.`.
     """
     name = module.removeprefix("base_model.model.")
-    for key in pattern:
-        if re.match(rf"(.*\.)?({key})$", name):
-            return key
-    return None
+    return next((key for key in pattern if _compiled(key).match(name)), None)
+
+
+@functools.cache
+def _compiled(key: str) -> re.Pattern[str]:
+    """Return the expression that PEFT makes of a key; `re`'s own cache ends at 512."""
+    return re.compile(rf"(.*\.)?({key})$")
 
 
 def read_lora_config(folder: Path) -> LoraConfig:
@@ -94,8 +98,12 @@ def parse_lora_config(values: dict[str, Any], where: str = CONFIG_NAME) -> LoraC
     )
 
 
+_RANK_LIMIT = 2**31
+"""Above it, a rank is a typing error and would only overflow later."""
+
+
 def _is_rank(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < _RANK_LIMIT
 
 
 def _is_number(value: Any) -> bool:
@@ -123,6 +131,7 @@ def _pattern(
     for name in pattern:
         try:
             re.compile(name)
+            _compiled(name)
         except (re.error, RecursionError, OverflowError) as error:
             raise InklingError(f"`{where}` has the {key} key `{name}`: {error}") from error
     return pattern
@@ -156,10 +165,21 @@ _PLAIN = {
 }
 
 
+_CHANGES_BASE = ("pissa", "olora", "corda", "loftq")
+"""Initialisations that change the base weights, so that the factors alone are not the effect."""
+
+
 def beyond_plain_lora(config: LoraConfig) -> tuple[str, ...]:
     """Return the settings with which ΔW is more than s·B·A, as `key value` texts."""
-    return tuple(
+    found = [
         f"{key} {config.values[key]!r}"
         for key, plain in _PLAIN.items()
         if key in config.values and config.values[key] not in plain
-    )
+    ]
+    start = config.values.get("init_lora_weights")
+    if isinstance(start, str) and start.lower().startswith(_CHANGES_BASE):
+        found.append(f"init_lora_weights {start!r}")
+    kind = config.values.get("peft_type")
+    if kind is not None and str(kind).upper() != "LORA":
+        found.append(f"peft_type {kind!r}")
+    return tuple(found)

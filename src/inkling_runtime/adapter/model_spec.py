@@ -113,8 +113,11 @@ def read_model_spec(path: Path) -> ModelSpec:
     Raises:
         InklingError: nothing is there, it is not JSON, or it is not a supported Inkling model.
     """
-    if path.is_dir():
-        path = path / "config.json"
+    try:
+        if path.is_dir():
+            path = path / "config.json"
+    except OSError as error:
+        raise InklingError(f"`{path}` cannot be read: {error.strerror or error}") from error
     return parse_model_spec(read_json_object(path), str(path))
 
 
@@ -147,6 +150,10 @@ def _architectures(config: dict[str, Any]) -> tuple[str, ...]:
     return tuple(str(name) for name in names) if isinstance(names, list) else ()
 
 
+_MAX_LAYERS = 10_000
+"""Every layer is listed; a number above this is not a model."""
+
+
 class _TextConfig:
     """Typed access to the text part of a config."""
 
@@ -156,6 +163,10 @@ class _TextConfig:
 
     def spec(self, model_type: str, architectures: tuple[str, ...], mm: bool) -> ModelSpec:
         hidden, num_layers = self.size("hidden_size"), self.size("num_hidden_layers")
+        if num_layers > _MAX_LAYERS:
+            raise InklingError(
+                f"`{self.where}` has num_hidden_layers {num_layers}, expected at most {_MAX_LAYERS}"
+            )
         dense_width, expert_width = self._widths()
         vocab_size = self.size("vocab_size")
         floor = self.values.get("log_scaling_n_floor")
@@ -202,7 +213,7 @@ class _TextConfig:
         value = self.values.get(key)
         if value is None:
             return default
-        if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e300:
             raise InklingError(f"`{self.where}` has {key} {value!r}, expected a positive number")
         return float(value)
 
@@ -238,7 +249,7 @@ class _TextConfig:
         local = self.values.get("local_layer_ids")
         if local is None:
             return {i for i in range(num_layers) if (i + 1) % 6}
-        if not isinstance(local, list) or not all(isinstance(i, int) for i in local):
+        if not isinstance(local, list) or not all(type(i) is int for i in local):
             raise InklingError(f"`{self.where}` has local_layer_ids {local!r}, expected layers")
         return set(local)
 
@@ -251,13 +262,17 @@ class _TextConfig:
             return set()
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
             raise InklingError(f"`{self.where}` has dense_mlp_idx {count!r}, expected a count")
-        return set(range(count))
+        return set(range(min(count, num_layers)))
 
     def _kinds(self, key: str, num_layers: int, known: tuple[str, str]) -> list[str] | None:
         kinds = self.values.get(key)
         if kinds is None:
             return None
-        if not isinstance(kinds, list) or len(kinds) != num_layers or not set(kinds) <= set(known):
+        if (
+            not isinstance(kinds, list)
+            or len(kinds) != num_layers
+            or any(kind not in known for kind in kinds)
+        ):
             raise InklingError(
                 f"`{self.where}` has a `{key}` that is not {num_layers} times "
                 f"`{known[0]}` or `{known[1]}`"

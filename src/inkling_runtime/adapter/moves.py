@@ -238,7 +238,11 @@ def _adjacent(first: Array, second: Array, axis: int) -> Array | None:
 
 
 def interleave(first: Array, second: Array, axis: int) -> Array:
-    """Return rows of two arrays in turn along an axis."""
+    """Return rows of two arrays of one dtype and shape in turn along an axis."""
+    if (first.dtype, first.shape) != (second.dtype, second.shape):
+        raise ValueError(
+            f"cannot interleave {first.dtype} {first.shape} and {second.dtype} {second.shape}"
+        )
     if isinstance(first, Slice) and first == replace(first, axis=axis, start=0, step=2):
         source = first.source
         if second == Slice(source, axis, 1, source.shape[axis], 2):

@@ -1,6 +1,7 @@
 """A folder that is absent or whole: written beside its place, flushed, renamed."""
 
 import errno
+import glob
 import os
 import shutil
 from collections.abc import Iterator
@@ -10,17 +11,36 @@ from pathlib import Path
 from inkling_runtime.errors import InklingError
 
 
-def require_new(out: Path, overwrite: bool) -> None:
+def require_new(out: Path, overwrite: bool, marker: str) -> None:
     """Require that a folder may be made at `out`.
 
+    Args:
+        out: the folder.
+        overwrite: whether an existing one may be replaced.
+        marker: a file that a folder must hold to be replaced, so that a slip of the pen never
+            removes a folder of another kind.
+
     Raises:
-        InklingError: it is a file, a folder that may not be overwritten, or lies in a folder that
+        InklingError: it is a file, a folder that may not be replaced, or lies in a folder that
             does not exist.
     """
+    try:
+        _require_free(out, overwrite, marker)
+    except OSError as error:
+        raise InklingError(f"`{out}` cannot be written: {error.strerror or error}") from error
+
+
+def _require_free(out: Path, overwrite: bool, marker: str) -> None:
+    if out.is_symlink():
+        raise InklingError(f"`{out}` is a link, expected a folder to be made")
     if out.exists() and not out.is_dir():
         raise InklingError(f"`{out}` is a file, expected a folder to be made")
     if out.exists() and not overwrite:
         raise InklingError(f"`{out}` exists", "pass `--overwrite` to replace it")
+    if out.exists() and not (out / marker).exists() and any(out.iterdir()):
+        raise InklingError(
+            f"`{out}` holds no `{marker}`, so it is not replaced", "remove it, or choose another"
+        )
     if not out.absolute().parent.is_dir():
         raise InklingError(f"`{out.parent}` does not exist", "make the folder first")
 
@@ -33,13 +53,14 @@ def new_folder(out: Path, overwrite: bool) -> Iterator[Path]:
     are removed first.
     """
     out = out.absolute()
-    _remove_leftovers(out)
+    _remove_leftovers(out, "tmp")
     folder = out.with_name(f".{out.name}.tmp-{os.getpid()}")
     try:
         folder.mkdir()
         yield folder
         _sync_folder(folder)
         _rename(folder, out, overwrite)
+        _remove_leftovers(out, "old")
         _sync_folder(out.parent)
     except OSError as error:
         if error.errno == errno.ENOSPC:
@@ -63,15 +84,21 @@ def _rename(folder: Path, out: Path, overwrite: bool) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _remove_leftovers(out: Path) -> None:
-    """Remove siblings of processes that are no longer there."""
-    for folder in out.parent.glob(f".{out.name}.tmp-*"):
+def _remove_leftovers(out: Path, kind: str) -> None:
+    """Remove siblings of processes that are no longer there.
+
+    `tmp` are parts of a result; `old` is what a process that was killed in the exchange had moved
+    away, so it must stay until a new folder is in its place.
+    """
+    for folder in out.parent.glob(glob.escape(f".{out.name}.{kind}-") + "*"):
         pid = folder.name.rpartition("-")[2]
         if pid.isdecimal() and not _is_running(int(pid)):
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_running(pid: int) -> bool:
+    if pid == os.getpid():
+        return False
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -133,6 +133,8 @@ def with_scaling(pair: Pair, scaling: float) -> Pair:
     """Return the pair for another scaling, the ratio multiplied into B (rounded in its dtype)."""
     if scaling == pair.scaling:
         return pair
+    if pair.scaling == 0:
+        return replace(pair, b=Zeros(pair.b.dtype, pair.b.shape), scaling=scaling)
     return replace(pair, b=scale(pair.b, pair.scaling / scaling), scaling=scaling)
 
 
@@ -148,6 +150,8 @@ def tie(gate: Pair, up: Pair, is_same: Callable[[Array, Array], bool]) -> tuple[
     Rank stays where both A are the same bytes; otherwise it is the sum of both ranks, with
     A = [A_gate; A_up] and each B zero in the other's columns.
     """
+    if gate.scaling == 0:
+        gate = with_scaling(gate, up.scaling)
     up = with_scaling(up, gate.scaling)
     if is_same(gate.a, up.a):
         return gate, replace(up, a=gate.a)

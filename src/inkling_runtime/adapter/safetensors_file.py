@@ -7,7 +7,6 @@ of the size that it claims is allocated, because adapter files come from strange
 
 import json
 import os
-import stat
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from inkling_runtime.adapter.json_file import parse_json_object, read_json_object
+from inkling_runtime.adapter.regular_file import open_regular
 from inkling_runtime.errors import InklingError, format_names
 
 MAX_HEADER_BYTES = 100_000_000
@@ -30,6 +30,8 @@ DTYPE_BITS: Mapping[str, int] = {
     "F8_E5M2": 8,
     "F8_E4M3": 8,
     "F8_E8M0": 8,
+    "F8_E4M3FNUZ": 8,
+    "F8_E5M2FNUZ": 8,
     "I16": 16,
     "U16": 16,
     "F16": 16,
@@ -80,10 +82,8 @@ def read_header(path: Path) -> SafetensorsFile:
         InklingError: the file cannot be read, or its header is not exactly what the format says.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise InklingError(f"`{path}` is not a regular file")
             text = _read_header_bytes(file, path, status.st_size)
     except OSError as error:
         raise InklingError(f"`{path}` cannot be read: {error.strerror or error}") from error
@@ -150,20 +150,36 @@ def _parse_tensor(name: str, entry: object, data_start: int, path: Path) -> Tens
     if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
         raise InklingError(f"{where} has the unknown dtype `{dtype}`")
     if not isinstance(shape, list) or not all(map(_is_size, shape)):
-        raise InklingError(f"{where} has the shape {shape}, expected a list of sizes")
+        raise InklingError(f"{where} has the shape {_shorten(shape)}, expected a list of sizes")
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_size, offsets)):
-        raise InklingError(f"{where} has the offsets {offsets}, expected two sizes")
-    bits = DTYPE_BITS[dtype]
-    for size in shape:
-        bits *= size
+        raise InklingError(f"{where} has the offsets {_shorten(offsets)}, expected two sizes")
+    bits = _bits(dtype, shape)
+    if bits is None:
+        raise InklingError(f"{where} has a shape whose size overflows: {_shorten(shape)}")
     start, end = offsets
     if bits % 8 or end - start != bits // 8:
         raise InklingError(
-            f"{where} spans {end - start} bytes, {dtype} of shape {shape} needs {bits / 8:g}"
-            if bits < 2**63
-            else f"{where} has a shape whose size overflows: {shape}"
+            f"{where} spans {_shorten(end - start)} bytes, "
+            f"{dtype} of shape {shape} needs {bits / 8:g}"
         )
     return TensorInfo(name, dtype, tuple(shape), data_start + start, data_start + end)
+
+
+def _bits(dtype: str, shape: list[int]) -> int | None:
+    """Return the size in bits, or None if it does not fit 64 bits."""
+    if 0 in shape:
+        return 0
+    bits = DTYPE_BITS[dtype]
+    for size in shape:
+        bits *= size
+        if bits >= 2**63:
+            return None
+    return bits
+
+
+def _shorten(value: object, limit: int = 80) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[:limit] + "…"
 
 
 def _require_tiled(
@@ -241,6 +257,9 @@ def iter_weight_files(folder: Path) -> Iterator[Path]:
         if not isinstance(weight_map, dict):
             raise InklingError(f"`{index}` has no `weight_map` object")
         names = sorted({str(name) for name in weight_map.values()})
+        outside = [name for name in names if Path(name).name != name]
+        if outside:
+            raise InklingError(f"`{index}` names files outside its folder: {format_names(outside)}")
         missing = [name for name in names if not (folder / name).is_file()]
         if missing:
             raise InklingError(f"`{index}` names files that are not there: {format_names(missing)}")

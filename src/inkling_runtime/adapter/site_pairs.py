@@ -122,7 +122,7 @@ def _stack_experts(
             f"the first that does not fit is expert {lacking[0]}"
         )
     pairs = [_decode_module(adapter, module, spec)[site] for module in modules]
-    shapes = {(pair.a.shape, pair.b.shape, pair.scaling, pair.a.dtype) for pair in pairs}
+    shapes = {(p.a.shape, p.b.shape, p.scaling, p.a.dtype, p.b.dtype) for p in pairs}
     if len(shapes) != 1:
         raise InklingError(
             f"the experts of `{site}` in `{adapter.path}` differ in shape, dtype or scaling"

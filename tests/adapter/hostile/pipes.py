@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-PATIENCE_S = 2.0
+PATIENCE_S = 5.0
 
 
 def error_from_pipe(read: Callable[[Path], object], pipe: Path) -> BaseException | None:

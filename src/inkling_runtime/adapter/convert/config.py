@@ -15,6 +15,7 @@ from inkling_runtime.adapter.layouts import Layout
 from inkling_runtime.adapter.lora_config import LoraConfig, scaling
 from inkling_runtime.adapter.model_spec import ModelSpec
 from inkling_runtime.adapter.sites import SiteKind
+from inkling_runtime.errors import InklingError
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,8 @@ def _alpha(source: LoraConfig, rank: int, wanted: float, rslora: bool) -> int | 
         alpha = source.alpha
     else:
         alpha = wanted * (math.sqrt(rank) if rslora else rank)
+        if not math.isfinite(alpha):
+            raise InklingError(f"scaling {wanted} at rank {rank} needs an alpha beyond every float")
         if math.isclose(alpha, round(alpha), rel_tol=1e-12):
             alpha = round(alpha)
     return int(alpha) if float(alpha).is_integer() else alpha

@@ -15,6 +15,7 @@ from inkling_runtime.adapter.moves import entry
 from inkling_runtime.adapter.pairs import Form, Pair, pad_rank, tie, with_scaling, zero_like
 from inkling_runtime.adapter.site_pairs import Contents, SitePairs
 from inkling_runtime.adapter.sites import Group, Site
+from inkling_runtime.errors import InklingError
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def _modules_of_row(
     row: Row, layer: int, pairs: SitePairs, contents: Contents
 ) -> Iterable[TargetModule]:
     present = [pairs[site] for kind in row.kinds if (site := Site(layer, kind)) in pairs]
-    if not present:
+    if not present or present[0].form is not row.layout.form:
         return
     if row.layout is Layout.NUMBERED:
         pair = expand_to_experts(present[0])
@@ -86,14 +87,28 @@ def _tied(row: Row, layer: int, pairs: SitePairs, contents: Contents) -> tuple[P
         return gate, zero_like(gate, gate.b.shape[-2])
     assert gate is not None
     assert up is not None
+    _require_alike(row, layer, gate, up)
     return tie(gate, up, contents.is_same)
+
+
+def _require_alike(row: Row, layer: int, gate: Pair, up: Pair) -> None:
+    """Require that gate and up fit into one tensor each."""
+    where = f"`{row.template.format(layer=layer)}`"
+    for letter, first, second in (("A", gate.a, up.a), ("B", gate.b, up.b)):
+        if first.dtype != second.dtype:
+            raise InklingError(
+                f"gate and up have the dtypes {first.dtype} and {second.dtype} in {letter}, "
+                f"the target's {where} holds both in one tensor"
+            )
+    if gate.b.shape[-2] != up.b.shape[-2] or gate.a.shape[-1] != up.a.shape[-1]:
+        raise InklingError(f"gate and up of {where} have other widths")
 
 
 def _make_uniform(modules: list[TargetModule]) -> list[TargetModule]:
     """Return the modules with one rank (zero-padded) and one scaling (the rest goes into B)."""
     rank = max((module.rank for module in modules), default=0)
-    counts = Counter(module.scaling for module in modules)
-    scaling = counts.most_common(1)[0][0] if counts else 1.0
+    counts = Counter(module.scaling for module in modules if module.scaling)
+    scaling = counts.most_common(1)[0][0] if counts else 0.0
     return [
         replace(
             module,

@@ -21,7 +21,7 @@ from inkling_runtime.adapter.model_spec import ModelSpec
 from inkling_runtime.adapter.moves import Array, Scale, inputs
 from inkling_runtime.adapter.safetensors_file import TensorSpec, sort_for_file
 from inkling_runtime.adapter.site_pairs import Contents, SitePairs, gather_pairs
-from inkling_runtime.adapter.sites import Group
+from inkling_runtime.adapter.sites import HEAD_SITE, Group
 from inkling_runtime.errors import InklingError
 
 
@@ -83,7 +83,7 @@ def plan_conversion(
         outputs,
         config,
         _metadata(adapter, dialect, added),
-        _changes(adapter, dialect, pairs, modules, outputs),
+        _changes(adapter, dialect, spec, pairs, modules, outputs),
     )
 
 
@@ -157,18 +157,25 @@ def _metadata(adapter: Adapter, dialect: Dialect, added: dict[str, str]) -> dict
         return kept
     if HEAD_ROWS in adapter.file.metadata:
         kept[HEAD_ROWS] = adapter.file.metadata[HEAD_ROWS]
-    return {"format": "pt"} | kept | added | {STAMP: dialect.name}
+    return {"format": "pt"} | added | kept | {STAMP: dialect.name}
 
 
 def _changes(
     adapter: Adapter,
     dialect: Dialect,
+    spec: ModelSpec | None,
     pairs: SitePairs,
     modules: list[TargetModule],
     outputs: tuple[Output, ...],
 ) -> tuple[str, ...]:
     """Return what the conversion repairs and what it costs, in sentences."""
     changes = list(_repairs(adapter, dialect, pairs))
+    if dialect.name == "sglang" and spec is None and HEAD_SITE in pairs:
+        rows = pairs[HEAD_SITE].b.shape[0]
+        changes.append(
+            f"lm_head.lora_B keeps its {rows:,} rows; SGLang refuses more than the unpadded "
+            "vocabulary, which only `--model` tells"
+        )
     changes += _rank_changes(pairs, modules)
     before = sum(tensor.nbytes for tensor in adapter.factor_tensors())
     after = sum(output.spec.nbytes for output in outputs)

@@ -16,7 +16,7 @@ from inkling_runtime.adapter.sites import HEAD_SITE, Group, Site, SiteKind
 from inkling_runtime.errors import InklingError
 
 HEAD_ROWS = "inkling.head_rows"
-"""Metadata key: rows of lm_head.lora_B before a conversion padded them."""
+"""Metadata key: rows of lm_head.lora_B before a conversion padded or cut them."""
 
 _ATTENTION_IN = (SiteKind.Q, SiteKind.K, SiteKind.V, SiteKind.R)
 _MODEL_HINT = "pass the base model's folder or config.json with `--model`"
@@ -44,8 +44,11 @@ def prepare(dialect: str, pairs: SitePairs, context: Context) -> dict[str, str]:
 def _prepare_tinker(pairs: SitePairs, context: Context) -> dict[str, str]:
     _flatten_shared(pairs)
     rows = context.metadata.get(HEAD_ROWS, "")
-    if rows.isdecimal() and HEAD_SITE in pairs:
+    if HEAD_SITE in pairs and rows.isascii() and rows.isdecimal() and len(rows) < 10:
         _cut_head(pairs, int(rows), context.contents)
+        if context.spec is not None and int(rows) == context.spec.vocab_size:
+            head = pairs[HEAD_SITE]
+            pairs[HEAD_SITE] = replace(head, b=pad(head.b, 0, int(rows)))
     return {}
 
 
@@ -56,12 +59,15 @@ def _prepare_vllm(pairs: SitePairs, context: Context) -> dict[str, str]:
 
 
 def _prepare_sglang(pairs: SitePairs, context: Context) -> dict[str, str]:
-    _flatten_shared(pairs)
+    _complete_gates_of_downs(pairs)
     _complete_gates(pairs)
+    _make_outer_alike(pairs, context.spec)
     _complete_attention(pairs, context.spec)
-    if context.spec is not None and HEAD_SITE in pairs:
-        _cut_head(pairs, context.spec.unpadded_vocab_size, context.contents)
-    return {}
+    if context.spec is None or HEAD_SITE not in pairs:
+        return {}
+    rows = pairs[HEAD_SITE].b.shape[0]
+    _cut_head(pairs, context.spec.unpadded_vocab_size, context.contents)
+    return {} if rows == pairs[HEAD_SITE].b.shape[0] else {HEAD_ROWS: str(rows)}
 
 
 def _prepare_peft(pairs: SitePairs, context: Context) -> dict[str, str]:
@@ -114,6 +120,42 @@ def _num_shared_experts(pairs: SitePairs, site: Site, spec: ModelSpec | None) ->
     if flat_width % width:
         raise InklingError(f"`{site}` is {flat_width} wide, the routed experts are {width} wide")
     return flat_width // width
+
+
+def _make_outer_alike(pairs: SitePairs, spec: ModelSpec | None) -> None:
+    """Store the hidden-side factor once in all experts, or per expert in all of them.
+
+    SGLang takes one setting for the whole server, and reads it off the gate_up factors.
+    """
+    experts = {site: pair for site, pair in pairs.items() if site.kind.has_experts}
+    if all(pair.form is Form.FLAT or pair.is_shared_outer for pair in experts.values()):
+        _flatten_shared(pairs)
+        return
+    for site, pair in experts.items():
+        if pair.form is Form.FLAT:
+            pair = to_stack(pair, _num_shared_experts(pairs, site, spec))
+        if pair.experts == 1:
+            raise InklingError(
+                f"`{site}` has one expert: SGLang takes it as shared, the others are per expert"
+            )
+        pairs[site] = expand_to_experts(pair)
+
+
+def _complete_gates_of_downs(pairs: SitePairs) -> None:
+    """Give each down without gate and up a gate of zero delta, from which its form is read."""
+    _complete_gates_of_routed_down(pairs)
+    for site in [site for site in pairs if site.kind is SiteKind.SHARED_DOWN]:
+        gate, up = Site(site.layer, SiteKind.SHARED_GATE), Site(site.layer, SiteKind.SHARED_UP)
+        if gate in pairs or up in pairs:
+            continue
+        down = pairs[site]
+        width, hidden, rank = down.a.shape[-1], down.b.shape[-2], down.rank
+        if down.form is Form.FLAT:
+            a, b = Zeros(down.a.dtype, (rank, hidden)), Zeros(down.b.dtype, (width, rank))
+        else:
+            a = Zeros(down.a.dtype, (1, rank, hidden))
+            b = Zeros(down.b.dtype, (down.experts, width, rank))
+        pairs[gate] = Pair(a, b, down.scaling, down.form)
 
 
 def _require(pair: Pair | None) -> Pair:

@@ -19,6 +19,7 @@ from inkling_runtime.adapter.convert.plan import Conversion, Output
 from inkling_runtime.adapter.lora_config import CONFIG_NAME
 from inkling_runtime.adapter.moves import Read
 from inkling_runtime.adapter.new_folder import new_folder, require_new
+from inkling_runtime.adapter.regular_file import open_regular
 from inkling_runtime.adapter.safetensors_file import format_header
 from inkling_runtime.errors import InklingError
 
@@ -69,7 +70,9 @@ def require_target(source: Path, out: Path, overwrite: bool) -> None:
     """
     if out.resolve() == source.resolve():
         raise InklingError(f"`{out}` is the adapter that is being read, expected another folder")
-    require_new(out, overwrite)
+    require_new(out, overwrite, CONFIG_NAME)
+    if out.resolve() in source.resolve().parents:
+        raise InklingError(f"`{out}` holds the adapter that is being read, expected another folder")
 
 
 def _write_json(path: Path, values: dict[str, Any]) -> None:
@@ -88,10 +91,17 @@ def _write_output(file: BinaryIO, output: Output) -> None:
 
 def _copy(file: BinaryIO, read: Read) -> None:
     position, end = read.tensor.start, read.tensor.end
-    with read.path.open("rb", buffering=0) as source:
+    with _open_source(read.path) as source:
         while position < end:
             chunk = os.pread(source.fileno(), min(_BUFFER_BYTES, end - position), position)
             if not chunk:
                 raise InklingError(f"`{read.path}` ended inside `{read.tensor.name}`")
             file.write(chunk)
             position += len(chunk)
+
+
+def _open_source(path: Path) -> BinaryIO:
+    try:
+        return open_regular(path)
+    except OSError as error:
+        raise InklingError(f"`{path}` cannot be read: {error.strerror or error}") from error

@@ -11,7 +11,11 @@ from inkling_runtime.adapter.lora_config import LoraConfig
 from inkling_runtime.errors import InklingError
 
 DIALECTS: Mapping[str, Dialect] = {d.name: d for d in (TINKER, VLLM, SGLANG, PEFT)}
-"""Every dialect by name. Where two understand the same names, the earlier one is meant."""
+"""Every dialect by name."""
+
+_PREFERRED = (TINKER, PEFT, SGLANG, VLLM)
+"""Where several understand the same names, the earliest is meant. vLLM comes last, since only a
+conversion, which leaves a stamp, makes the alternating rows that it reads."""
 
 STAMP = "inkling.dialect"
 """Metadata key that a conversion leaves in the file it writes."""
@@ -40,12 +44,16 @@ def recognise(
     """
     if metadata.get(STAMP) in DIALECTS:
         return DIALECTS[metadata[STAMP]]
-    return max(DIALECTS.values(), key=lambda dialect: _num_understood(dialect, modules, config))
+    return max(_PREFERRED, key=lambda dialect: _num_understood(dialect, modules, config))
 
 
 def _num_understood(dialect: Dialect, modules: Mapping[str, int], config: LoraConfig) -> int:
     names = dialect.resolve(modules, config)
-    return sum(dialect.parse(names[module], ndim) is not None for module, ndim in modules.items())
+    return sum(
+        (parsed := dialect.parse(names[module], ndim)) is not None
+        and parsed.row.layout.ndim == ndim
+        for module, ndim in modules.items()
+    )
 
 
 def dialect_names() -> Iterable[str]:

@@ -85,7 +85,7 @@ class Dialect:
                 break
         template, layer, expert = _generalise(name)
         rows = self._by_template.get(template)
-        if rows is None:
+        if rows is None or "{" in name:
             return None
         row = next((row for row in rows if row.layout.ndim == ndim), rows[0])
         return ParsedName(row, layer, expert)
@@ -111,8 +111,8 @@ class ParsedName:
     expert: int
 
 
-_LAYER = re.compile(r"layers\.(0|[1-9]\d{0,8})\.")
-_EXPERT = re.compile(r"\.(experts|shared_experts)\.(0|[1-9]\d{0,8})\.")
+_LAYER = re.compile(r"layers\.(0|[1-9][0-9]{0,8})\.")
+_EXPERT = re.compile(r"\.(experts|shared_experts)\.(0|[1-9][0-9]{0,8})\.")
 
 
 def _generalise(name: str) -> tuple[str, int, int]:

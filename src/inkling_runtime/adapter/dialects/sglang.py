@@ -5,6 +5,8 @@ ignored. Written names are the released ones; the runtime names (`qkvr`, gate an
 shared experts in three dimensions, experts one by one) are read.
 """
 
+from dataclasses import replace
+
 from inkling_runtime.adapter.dialects.dialect import Dialect, Row
 from inkling_runtime.adapter.dialects.tinker import (
     ATTENTION_ROWS,
@@ -37,6 +39,7 @@ SGLANG = Dialect(
         DENSE_DOWN_ROW,
         *STACKED_EXPERT_ROWS,
         *SHARED_EXPERT_ROWS,
+        *(replace(row, layout=Layout.STACK) for row in SHARED_EXPERT_ROWS),
         HEAD_ROW,
         _read("attn.qkvr", Layout.QKVR, *_QKVR),
         _read("mlp.gate_proj", Layout.MATRIX, SiteKind.DENSE_GATE),
@@ -49,9 +52,6 @@ SGLANG = Dialect(
         _read("mlp.experts.up_proj", Layout.STACK, SiteKind.ROUTED_UP),
         _read("mlp.experts.gate_up_proj", Layout.STACK_GATE_UP, *_ROUTED_GATE_UP),
         _read("mlp.experts.down_proj", Layout.STACK, SiteKind.ROUTED_DOWN),
-        _read("mlp.shared_experts.w1", Layout.STACK, SiteKind.SHARED_GATE),
-        _read("mlp.shared_experts.w3", Layout.STACK, SiteKind.SHARED_UP),
-        _read("mlp.shared_experts.w2", Layout.STACK, SiteKind.SHARED_DOWN),
         Row("lm_head", Layout.MATRIX, (SiteKind.HEAD,), is_written=False),
         Row("model.lm_head", Layout.MATRIX, (SiteKind.HEAD,), is_written=False),
         Row("model.unembed_tokens", Layout.MATRIX, (SiteKind.HEAD,), is_written=False),
