@@ -28,10 +28,11 @@ def plan(
     *,
     dialect: str | None = None,
     contents: Contents = CONTENTS,
+    force: bool = False,
 ) -> Conversion:
     """Return the plan of a conversion."""
     adapter = read_adapter(source, dialect)
-    return plan_conversion(adapter, require_dialect(target), spec, contents)
+    return plan_conversion(adapter, require_dialect(target), spec, contents, force=force)
 
 
 def convert(

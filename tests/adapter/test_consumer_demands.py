@@ -167,8 +167,11 @@ def test_an_alpha_of_zero_is_no_effect_and_no_crash(tmp_path: Path, zero: str) -
 
 def test_a_padded_head_is_cut_for_sglang_only_where_it_is_zero(tmp_path: Path) -> None:
     source = write_released_adapter(tmp_path / "source", groups={"head"}, head_rows="padded")
-    with pytest.raises(InklingError, match="the surplus rows are not zero"):
+    with pytest.raises(InklingError, match="the surplus rows are not zero") as caught:
         plan(source, "sglang", SPEC)
+    assert "--force" in (caught.value.hint or "")
+    forced = plan(source, "sglang", SPEC, force=True)
+    assert {o.spec.shape[0] for o in forced.outputs if "lora_B" in o.spec.name} == {TINY.unpadded}
 
 
 def test_a_padded_head_is_not_written_for_sglang_unseen(tmp_path: Path) -> None:

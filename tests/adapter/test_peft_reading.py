@@ -123,7 +123,7 @@ def test_what_peft_saves_is_converted_with_its_effect(
     found = read_deltas(tmp_path / "out", target, TINY)
     folded = any("scaling folded" in change for change in conversion.changes)
     assert_same_deltas(found, expected, 2**-23 if folded else 0)
-    has_copies = any("copies of base weights" in change for change in conversion.changes)
+    has_copies = any("base weights beside the factors" in change for change in conversion.changes)
     assert has_copies == ("copy of its base" in name)
 
 

@@ -35,6 +35,12 @@ def convert_adapter(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace OUT if it exists.")
     ] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Cut rows of the padded vocabulary of lm_head even if not zero."
+        ),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan and write nothing.")
     ] = False,
@@ -53,7 +59,8 @@ def convert_adapter(
     target = require_dialect(to)
     spec = read_model_spec(model) if model is not None else None
     require_target(adapter, out, overwrite)
-    conversion = plan_conversion(read_adapter(adapter, dialect), target, spec, CONTENTS)
+    source = read_adapter(adapter, dialect)
+    conversion = plan_conversion(source, target, spec, CONTENTS, force=force)
     result = conversion_object(conversion, str(out), not dry_run)
     if dry_run:
         output.show(render_plan(conversion), result)

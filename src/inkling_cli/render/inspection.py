@@ -39,7 +39,7 @@ def _facts(inspection: Inspection) -> Iterable[tuple[str, str]]:
         yield "base", str(base)
     rslora = " (rsLoRA)" if config.use_rslora else ""
     patterns = len(config.rank_pattern) + len(config.alpha_pattern)
-    extra = f", {patterns} pattern entries" if patterns else ""
+    extra = f", patterns with {patterns} keys" if patterns else ""
     scalings = sorted({module.scaling for module in adapter.modules})
     yield (
         "rank",

@@ -52,9 +52,16 @@ class Conversion:
 
 
 def plan_conversion(
-    adapter: Adapter, dialect: Dialect, spec: ModelSpec | None, contents: Contents
+    adapter: Adapter,
+    dialect: Dialect,
+    spec: ModelSpec | None,
+    contents: Contents,
+    *,
+    force: bool = False,
 ) -> Conversion:
     """Return the plan that rewrites an adapter in a dialect with every ΔW unchanged.
+
+    With `force`, rows of lm_head that the target has no place for are cut even if not zero.
 
     Raises:
         InklingError: a tensor is not understood, the adapter does not fit the base model, its
@@ -70,7 +77,7 @@ def plan_conversion(
     if spec is not None:
         _require_fit(adapter, pairs, spec)
     target_pairs = dict(pairs)
-    context = Context(spec, contents, dict(adapter.file.metadata))
+    context = Context(spec, contents, dict(adapter.file.metadata), force)
     added = prepare(dialect.name, target_pairs, context)
     modules = target_modules(target_pairs, dialect, contents)
     root = TEXT_ROOT if spec is not None and not spec.is_multimodal else dialect.roots[0]
@@ -188,7 +195,7 @@ def _changes(
             f"where {dialect.title} takes one scaling for several of the source's"
         )
     if adapter.base_copies:
-        changes.append(f"left out: {len(adapter.base_copies)} copies of base weights")
+        changes.append(f"base weights beside the factors, left out: {len(adapter.base_copies)}")
     return tuple(changes)
 
 
@@ -220,7 +227,7 @@ def _rank_changes(pairs: SitePairs, modules: list[TargetModule]) -> list[str]:
             key = (module.row.kinds[0].group.value, max(before), module.rank)
             changes[key] = changes.get(key, 0) + 1
     return [
-        f"rank of {count} {group} modules: {before} → {after}"
+        f"rank {before} → {after} in {count} {group} module{'s' * (count != 1)}"
         for (group, before, after), count in sorted(changes.items())
     ]
 

@@ -24,11 +24,16 @@ _MODEL_HINT = "pass the base model's folder or config.json with `--model`"
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a preparation may look at: the base model, the bytes, the source file's metadata."""
+    """What a preparation may look at: the base model, the bytes, the source file's metadata.
+
+    With `force`, rows of the padded vocabulary are cut even if they are not zero: their ids are
+    never sampled.
+    """
 
     spec: ModelSpec | None
     contents: Contents
     metadata: dict[str, str]
+    force: bool = False
 
 
 def prepare(dialect: str, pairs: SitePairs, context: Context) -> dict[str, str]:
@@ -45,7 +50,8 @@ def _prepare_tinker(pairs: SitePairs, context: Context) -> dict[str, str]:
     _flatten_shared(pairs)
     rows = context.metadata.get(HEAD_ROWS, "")
     if HEAD_SITE in pairs and rows.isascii() and rows.isdecimal() and len(rows) < 10:
-        _cut_head(pairs, int(rows), context.contents)
+        if _has_zero_rows_from(pairs[HEAD_SITE], int(rows), context.contents):
+            _cut_head(pairs, int(rows))
         if context.spec is not None and int(rows) == context.spec.vocab_size:
             head = pairs[HEAD_SITE]
             pairs[HEAD_SITE] = replace(head, b=pad(head.b, 0, int(rows)))
@@ -65,9 +71,17 @@ def _prepare_sglang(pairs: SitePairs, context: Context) -> dict[str, str]:
     _complete_attention(pairs, context.spec)
     if context.spec is None or HEAD_SITE not in pairs:
         return {}
-    rows = pairs[HEAD_SITE].b.shape[0]
-    _cut_head(pairs, context.spec.unpadded_vocab_size, context.contents)
-    return {} if rows == pairs[HEAD_SITE].b.shape[0] else {HEAD_ROWS: str(rows)}
+    rows, wanted = pairs[HEAD_SITE].b.shape[0], context.spec.unpadded_vocab_size
+    if rows <= wanted:
+        return {}
+    if not context.force and not _has_zero_rows_from(pairs[HEAD_SITE], wanted, context.contents):
+        raise InklingError(
+            f"lm_head.lora_B has {rows} rows where SGLang takes {wanted}, "
+            "and the surplus rows are not zero",
+            "their ids are never sampled; pass `--force` to cut them",
+        )
+    _cut_head(pairs, wanted)
+    return {HEAD_ROWS: str(rows)}
 
 
 def _prepare_peft(pairs: SitePairs, context: Context) -> dict[str, str]:
@@ -163,16 +177,13 @@ def _require(pair: Pair | None) -> Pair:
     return pair
 
 
-def _cut_head(pairs: SitePairs, rows: int, contents: Contents) -> None:
-    head = pairs[HEAD_SITE]
+def _has_zero_rows_from(head: Pair, rows: int, contents: Contents) -> bool:
     have = head.b.shape[0]
-    if have <= rows:
-        return
-    if not contents.is_zero(cut(head.b, 0, rows, have)):
-        raise InklingError(
-            f"lm_head.lora_B has {have} rows where the target takes {rows}, "
-            "and the surplus rows are not zero"
-        )
+    return rows < have and contents.is_zero(cut(head.b, 0, rows, have))
+
+
+def _cut_head(pairs: SitePairs, rows: int) -> None:
+    head = pairs[HEAD_SITE]
     pairs[HEAD_SITE] = replace(head, b=cut(head.b, 0, 0, rows))
 
 
