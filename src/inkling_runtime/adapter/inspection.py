@@ -8,20 +8,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
-from inkling_runtime.adapter.adapter import Adapter, AdapterModule, sound_part
+from inkling_runtime.adapter.adapter import Adapter, AdapterModule
 from inkling_runtime.adapter.coverage import Coverage, compare
 from inkling_runtime.adapter.layouts import Layout
 from inkling_runtime.adapter.model_spec import ModelSpec
 from inkling_runtime.adapter.pairs import Form
-from inkling_runtime.adapter.site_pairs import (
-    GATED,
-    HEADERS_ONLY,
-    Contents,
-    SitePairs,
-    gather_pairs,
-)
+from inkling_runtime.adapter.site_pairs import GATED, Contents, SitePairs, gather_sound_pairs
 from inkling_runtime.adapter.sites import Group, Site, SiteKind
-from inkling_runtime.errors import InklingError
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +49,7 @@ class Inspection:
 
 def inspect_adapter(adapter: Adapter, spec: ModelSpec | None, contents: Contents) -> Inspection:
     """Return what an adapter is, and how it covers the base model if one is given."""
-    try:
-        pairs, undecodable = gather_pairs(sound_part(adapter), spec, HEADERS_ONLY), None
-    except InklingError as error:
-        pairs, undecodable = {}, error.message
+    pairs, undecodable = gather_sound_pairs(adapter, spec)
     groups = tuple(
         _summarise(group, modules, pairs, contents)
         for group in Group
@@ -130,7 +120,6 @@ def _identical_copies(group: Group, layer: int, pairs: SitePairs, contents: Cont
         pair = pairs.get(Site(layer, kind))
         if kind.group is not group or pair is None or pair.form is not Form.STACK:
             continue
-        outer = pair.b if pair.is_down else pair.a
-        if outer.shape[0] > 1 and contents.is_repeated(outer):
+        if pair.outer.shape[0] > 1 and contents.is_repeated(pair.outer):
             found.append(f"{'B' if pair.is_down else 'A'} of {kind.value}")
     return found

@@ -58,10 +58,14 @@ class Pair:
         return max(self.a.shape[0], self.b.shape[0]) if self.form is Form.STACK else 0
 
     @property
+    def outer(self) -> Array:
+        """The factor at the hidden side."""
+        return self.b if self.is_down else self.a
+
+    @property
     def is_shared_outer(self) -> bool:
         """Whether the factor at the hidden side is stored once for all experts, in a stack."""
-        outer, inner = (self.b, self.a) if self.is_down else (self.a, self.b)
-        return self.form is Form.STACK and outer.shape[0] == 1 and inner.shape[0] >= 1
+        return self.form is Form.STACK and self.outer.shape[0] == 1
 
 
 def to_stack(pair: Pair, experts: int) -> Pair:
@@ -116,10 +120,9 @@ def collapse(pair: Pair, is_repeated: ArrayQuestion) -> Pair:
     """Return a stack with its outer factor stored once, if all its copies are the same bytes."""
     if pair.form is not Form.STACK:
         return pair
-    outer = pair.b if pair.is_down else pair.a
-    if outer.shape[0] == 1 or not is_repeated(outer):
+    if pair.outer.shape[0] == 1 or not is_repeated(pair.outer):
         return pair
-    once = cut(outer, 0, 0, 1)
+    once = cut(pair.outer, 0, 0, 1)
     return replace(pair, b=once) if pair.is_down else replace(pair, a=once)
 
 

@@ -8,7 +8,7 @@ or with the numbers at hand.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from inkling_runtime.adapter.adapter import Adapter, AdapterModule
+from inkling_runtime.adapter.adapter import Adapter, AdapterModule, sound_part
 from inkling_runtime.adapter.layouts import Layout, Stored, decode
 from inkling_runtime.adapter.model_spec import ModelSpec
 from inkling_runtime.adapter.moves import Array, Read, stack
@@ -66,6 +66,18 @@ def gather_pairs(adapter: Adapter, spec: ModelSpec | None, contents: Contents) -
         pairs[site] = collapse(pair, contents.is_repeated)
     _untie_all(pairs, contents)
     return dict(sorted(pairs.items()))
+
+
+def gather_sound_pairs(adapter: Adapter, spec: ModelSpec | None) -> tuple[SitePairs, str | None]:
+    """Return the factors of what is sound in any adapter, from headers alone.
+
+    Where even the sound modules have no meaning together (an expert is missing, a width is told
+    by the base model only), there are none, and the second value says why.
+    """
+    try:
+        return gather_pairs(sound_part(adapter), spec, HEADERS_ONLY), None
+    except InklingError as error:
+        return {}, error.message
 
 
 def _decode_module(adapter: Adapter, module: AdapterModule, spec: ModelSpec | None) -> SitePairs:

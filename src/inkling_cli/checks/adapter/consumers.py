@@ -14,7 +14,7 @@ _ERROR = Severity.ERROR
 
 
 @ADAPTER_RULES.rule("VLA001", "shared-experts-dropped", _ERROR, engine="vllm", since="0.33.0")
-def shared_experts_dropped(subject: AdapterSubject) -> Iterator[Defect]:
+def check_shared_experts_dropped(subject: AdapterSubject) -> Iterator[Defect]:
     """Shared-expert modules under a name that vLLM accepts and never applies.
 
     *What it checks*: modules named `mlp.shared_experts.…`; vLLM's module is `mlp.sink_experts`.
@@ -37,7 +37,7 @@ def shared_experts_dropped(subject: AdapterSubject) -> Iterator[Defect]:
 
 
 @ADAPTER_RULES.rule("VLA002", "dense-rows-not-interleaved", _ERROR, engine="vllm", since="0.33.0")
-def dense_rows_misread_by_vllm(subject: AdapterSubject) -> Iterator[Defect]:
+def check_dense_rows_misread_by_vllm(subject: AdapterSubject) -> Iterator[Defect]:
     """Rows of the dense gate_up lora_B that vLLM adds to the wrong channels.
 
     *What it checks*: dense gate_up modules whose lora_B rows are [gate; up]. vLLM keeps its base
@@ -60,7 +60,7 @@ def dense_rows_misread_by_vllm(subject: AdapterSubject) -> Iterator[Defect]:
 
 
 @ADAPTER_RULES.rule("VLA003", "peft-names-refused", _ERROR, engine="vllm", since="0.33.0")
-def foreign_names_for_vllm(subject: AdapterSubject) -> Iterator[Defect]:
+def check_foreign_names_for_vllm(subject: AdapterSubject) -> Iterator[Defect]:
     """Names of PEFT on transformers, which vLLM refuses for Inkling.
 
     *What it checks*: modules named as in transformers (`self_attn.q_proj` and so on).
@@ -73,7 +73,7 @@ def foreign_names_for_vllm(subject: AdapterSubject) -> Iterator[Defect]:
 
 
 @ADAPTER_RULES.rule("SGA001", "sink-experts-dropped", _ERROR, engine="sglang", since="0.5.23")
-def sink_experts_dropped(subject: AdapterSubject) -> Iterator[Defect]:
+def check_sink_experts_dropped(subject: AdapterSubject) -> Iterator[Defect]:
     """Shared-expert modules under vLLM's name, which SGLang never applies.
 
     *What it checks*: modules named `mlp.sink_experts.…`.
@@ -94,7 +94,7 @@ def sink_experts_dropped(subject: AdapterSubject) -> Iterator[Defect]:
 
 
 @ADAPTER_RULES.rule("SGA002", "dense-rows-interleaved", _ERROR, engine="sglang", since="0.5.23")
-def dense_rows_misread_by_sglang(subject: AdapterSubject) -> Iterator[Defect]:
+def check_dense_rows_misread_by_sglang(subject: AdapterSubject) -> Iterator[Defect]:
     """Rows of the dense gate_up lora_B that SGLang adds to the wrong channels.
 
     *What it checks*: dense gate_up modules whose lora_B rows are interleaved, as vLLM needs them.
@@ -116,7 +116,7 @@ def dense_rows_misread_by_sglang(subject: AdapterSubject) -> Iterator[Defect]:
 
 
 @ADAPTER_RULES.rule("SGA003", "peft-names-fail-late", _ERROR, engine="sglang", since="0.5.23")
-def foreign_names_for_sglang(subject: AdapterSubject) -> Iterator[Defect]:
+def check_foreign_names_for_sglang(subject: AdapterSubject) -> Iterator[Defect]:
     """Names of PEFT on transformers, on which SGLang fails at first use.
 
     *What it checks*: modules named as in transformers (`self_attn.q_proj` and so on).
@@ -130,7 +130,7 @@ def foreign_names_for_sglang(subject: AdapterSubject) -> Iterator[Defect]:
 
 
 @ADAPTER_RULES.rule("SGA004", "scaling-ignored", _ERROR, engine="sglang", since="0.5.23")
-def scaling_ignored(subject: AdapterSubject) -> Iterator[Defect]:
+def check_scaling_ignored(subject: AdapterSubject) -> Iterator[Defect]:
     """Scaling by rsLoRA or patterns, which SGLang does not read.
 
     *What it checks*: whether any module's scaling differs from lora_alpha / r.
@@ -154,7 +154,7 @@ def scaling_ignored(subject: AdapterSubject) -> Iterator[Defect]:
 
 
 @ADAPTER_RULES.rule("PFA001", "names-without-match", _ERROR, engine="peft", since="0.18.0")
-def foreign_names_for_peft(subject: AdapterSubject) -> Iterator[Defect]:
+def check_foreign_names_for_peft(subject: AdapterSubject) -> Iterator[Defect]:
     """Names that PEFT on transformers does not match.
 
     *What it checks*: whether the adapter is in PEFT's dialect.

@@ -17,7 +17,7 @@ def _at(subject: AdapterSubject, key: str | None = None) -> Location:
 
 
 @ADAPTER_RULES.rule("ADP001", "unknown-names", _ERROR)
-def unknown_names(subject: AdapterSubject) -> Iterator[Defect]:
+def check_unknown_names(subject: AdapterSubject) -> Iterator[Defect]:
     """Tensor names that the adapter's dialect does not have.
 
     *What it checks*: every tensor name of the file is looked up in the naming table of the
@@ -39,7 +39,7 @@ def unknown_names(subject: AdapterSubject) -> Iterator[Defect]:
 
 
 @ADAPTER_RULES.rule("ADP002", "missing-factor", _ERROR)
-def missing_factor(subject: AdapterSubject) -> Iterator[Defect]:
+def check_missing_factor(subject: AdapterSubject) -> Iterator[Defect]:
     """A module with lora_A or lora_B alone.
 
     *What it checks*: each module has both factors.
@@ -53,7 +53,7 @@ def missing_factor(subject: AdapterSubject) -> Iterator[Defect]:
 
 
 @ADAPTER_RULES.rule("ADP003", "rank-mismatch", _ERROR)
-def rank_mismatch(subject: AdapterSubject) -> Iterator[Defect]:
+def check_rank_mismatch(subject: AdapterSubject) -> Iterator[Defect]:
     """Ranks that contradict each other or the config.
 
     *What it checks*: lora_A and lora_B of a module have one rank, the one that the config gives
@@ -69,7 +69,7 @@ def rank_mismatch(subject: AdapterSubject) -> Iterator[Defect]:
 
 
 @ADAPTER_RULES.rule("ADP004", "unusable-tensor", _ERROR)
-def unusable_tensor(subject: AdapterSubject) -> Iterator[Defect]:
+def check_unusable_tensor(subject: AdapterSubject) -> Iterator[Defect]:
     """A tensor whose shape or dtype cannot be a factor of its module.
 
     *What it checks*: the number of dimensions is that of the module's layout, no size is zero,
@@ -87,7 +87,7 @@ def unusable_tensor(subject: AdapterSubject) -> Iterator[Defect]:
 
 
 @ADAPTER_RULES.rule("ADP005", "adapted-twice", _ERROR)
-def adapted_twice(subject: AdapterSubject) -> Iterator[Defect]:
+def check_adapted_twice(subject: AdapterSubject) -> Iterator[Defect]:
     """Two modules for the same weights.
 
     *What it checks*: no two names of the file mean the same module, as with and without
@@ -101,7 +101,7 @@ def adapted_twice(subject: AdapterSubject) -> Iterator[Defect]:
 
 
 @ADAPTER_RULES.rule("ADP006", "not-in-base-model", _ERROR)
-def not_in_base_model(subject: AdapterSubject) -> Iterator[Defect]:
+def check_not_in_base_model(subject: AdapterSubject) -> Iterator[Defect]:
     """Modules that the base model does not have.
 
     *What it checks*: the layer exists, and is dense or has experts as the module says.
@@ -121,7 +121,7 @@ def not_in_base_model(subject: AdapterSubject) -> Iterator[Defect]:
 
 
 @ADAPTER_RULES.rule("ADP007", "does-not-fit-base-model", _ERROR)
-def does_not_fit_base_model(subject: AdapterSubject) -> Iterator[Defect]:
+def check_does_not_fit_base_model(subject: AdapterSubject) -> Iterator[Defect]:
     """Factors whose widths are not those of the base model.
 
     *What it checks*: the input width of A, the output width of B and the number of experts of
@@ -144,7 +144,7 @@ def does_not_fit_base_model(subject: AdapterSubject) -> Iterator[Defect]:
 
 
 @ADAPTER_RULES.rule("ADP008", "more-than-plain-lora", _ERROR)
-def more_than_plain_lora(subject: AdapterSubject) -> Iterator[Defect]:
+def check_more_than_plain_lora(subject: AdapterSubject) -> Iterator[Defect]:
     """Config settings with which the effect is more than s·B·A.
 
     *What it checks*: DoRA, biases, fully trained modules, added tokens and the like in

@@ -7,11 +7,10 @@ from pathlib import Path
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Finding, sort_findings
 from inkling_cli.checks.rule import Registry
-from inkling_runtime.adapter.adapter import Adapter, read_adapter, sound_part
+from inkling_runtime.adapter.adapter import Adapter, read_adapter
 from inkling_runtime.adapter.coverage import Coverage, compare
 from inkling_runtime.adapter.model_spec import ModelSpec
-from inkling_runtime.adapter.site_pairs import HEADERS_ONLY, SitePairs, gather_pairs
-from inkling_runtime.errors import InklingError
+from inkling_runtime.adapter.site_pairs import SitePairs, gather_sound_pairs
 
 
 class Consumer(StrEnum):
@@ -74,10 +73,7 @@ def read_subject(
 
 def make_subject(adapter: Adapter, spec: ModelSpec | None) -> AdapterSubject:
     """Return the subject for a parsed adapter."""
-    try:
-        pairs, undecodable = gather_pairs(sound_part(adapter), spec, HEADERS_ONLY), None
-    except InklingError as error:
-        pairs, undecodable = {}, error.message
+    pairs, undecodable = gather_sound_pairs(adapter, spec)
     coverage = compare(pairs, spec) if spec is not None else None
     return AdapterSubject(adapter, pairs, undecodable, spec, coverage)
 

@@ -1,6 +1,6 @@
 """The dialects and the recognition of one from the names in a file."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from inkling_runtime.adapter.dialects.dialect import Dialect
 from inkling_runtime.adapter.dialects.peft import PEFT
@@ -54,8 +54,3 @@ def _num_understood(dialect: Dialect, modules: Mapping[str, int], config: LoraCo
         and parsed.row.layout.ndim == ndim
         for module, ndim in modules.items()
     )
-
-
-def dialect_names() -> Iterable[str]:
-    """Return the names of all dialects, in order."""
-    return DIALECTS.keys()
