@@ -15,7 +15,7 @@ from factories import (
     write_released_adapter,
 )
 from inkling_runtime.adapter.adapter import read_adapter
-from inkling_runtime.adapter.dialects import DIALECTS, STAMP, dialect_names, require_dialect
+from inkling_runtime.adapter.dialects import DIALECTS, STAMP, require_dialect
 from inkling_runtime.adapter.dialects.dialect import Dialect
 from inkling_runtime.errors import InklingError
 
@@ -84,7 +84,7 @@ def test_contiguous_rows_are_meant_where_no_name_is_vllms_alone(tmp_path: Path, 
     assert dialect_of(source) != "vllm"
 
 
-@pytest.mark.parametrize("target", dialect_names())
+@pytest.mark.parametrize("target", DIALECTS)
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_conversion_is_recognised_as_what_it_was_written_for(
     tmp_path: Path, target: str, group: str

@@ -82,10 +82,6 @@ class OptionTable:
         near = difflib.get_close_matches(name, self.spellings, n=1, cutoff=0.8)
         return near[0] if near else None
 
-    def negation(self, name: str) -> str | None:
-        """Return how to switch an option off, or None where that cannot be written."""
-        return next(iter(self.spec(name).negations), None)
-
 
 @cache
 def option_table(engine: Engine) -> OptionTable:
