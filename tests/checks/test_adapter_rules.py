@@ -127,7 +127,7 @@ def test_sglang_loses_them_in_vllms_form(tmp_path):
     released = write_released_adapter(tmp_path / "a")
     assert codes(released, Consumer.SGLANG) == []
     folder = convert(released, "vllm", tmp_path / "v")
-    assert codes(folder, Consumer.SGLANG) == ["SGA001", "SGA002"]
+    assert codes(folder, Consumer.SGLANG) == ["SGA001", "SGA002", "SGA005"]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,17 @@ def test_without_a_model_the_adapter_is_checked_alone(tmp_path):
 
 def test_every_rule_is_tested():
     text = json.dumps(list(ADAPTER_RULES.rules))
-    tested = {*INJECTED, "VLA001", "VLA002", "VLA003", "SGA001", "SGA002", "SGA003", "SGA004"}
+    tested = {
+        *INJECTED,
+        "VLA001",
+        "VLA002",
+        "VLA003",
+        "SGA001",
+        "SGA002",
+        "SGA003",
+        "SGA004",
+        "SGA005",
+    }
     assert set(json.loads(text)) == tested | {"PFA001"}
 
 

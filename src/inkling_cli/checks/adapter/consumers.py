@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from inkling_cli.checks.adapter.subject import ADAPTER_RULES, AdapterSubject
 from inkling_cli.checks.finding import Location, Severity
 from inkling_cli.checks.rule import Defect
+from inkling_cli.checks.sglang_targets import unknown_targets
 from inkling_runtime.adapter.adapter import AdapterModule
 from inkling_runtime.adapter.layouts import Layout
 from inkling_runtime.adapter.sites import Group
@@ -150,6 +151,26 @@ def check_scaling_ignored(subject: AdapterSubject) -> Iterator[Defect]:
             f"SGLang scales by lora_alpha / r = {taken:g}, "
             f"{_share(subject, modules)} need {modules[0].scaling:g}",
             "sglang",
+        )
+
+
+@ADAPTER_RULES.rule("SGA005", "targets-refused", _ERROR, engine="sglang", since="0.5.23")
+def check_targets_refused(subject: AdapterSubject) -> Iterator[Defect]:
+    """Names in `target_modules` that SGLang does not have.
+
+    *What it checks*: `target_modules` in adapter_config.json: the words `all-linear` and `all`,
+    or a list of SGLang's runtime names. Trainers' names (`wq_du`, `w1`) are neither.
+
+    *Why it matters*: SGLang refuses to start, or refuses the adapter when it is loaded later.
+
+    *How to fix*: `inkling convert-adapter ADAPTER --to sglang -o OUT` writes names that it has.
+    """
+    unknown = unknown_targets(subject.adapter.config)
+    if unknown and subject.adapter.dialect.name != "peft":
+        yield Defect(
+            f"SGLang refuses the adapter: it has {unknown}, which SGLang does not know",
+            f"inkling convert-adapter {subject.path} --to sglang -o OUT",
+            Location(file=str(subject.adapter.path / "adapter_config.json"), key="target_modules"),
         )
 
 

@@ -56,8 +56,8 @@ def check_adapter_not_applied_whole(subject: LaunchSubject) -> Iterator[Defect]:
     """The engine takes an adapter but drops, misapplies or cannot use a part of it.
 
     *What it checks*: what `inkling check-adapter` checks, for each adapter that was read, for the
-    engine that is launched, and against the model if its config was read. Scalings that SGLang
-    ignores have rules of their own.
+    engine that is launched, and against the model if its config was read. Scalings and
+    targets that SGLang ignores or refuses have rules of their own.
 
     *Why it matters*: the server starts, and answers as if the adapter had never been trained, or
     as another adapter.
@@ -79,7 +79,7 @@ def check_adapter_not_applied_whole(subject: LaunchSubject) -> Iterator[Defect]:
             )
 
 
-_TOLD_BY_OTHERS = ("SGA004",)
+_TOLD_BY_OTHERS = ("SGA004", "SGA005")
 """Rules over adapters whose defect other rules over launches tell with the launch's own words."""
 
 

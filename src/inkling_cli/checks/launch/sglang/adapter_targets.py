@@ -8,16 +8,14 @@ from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.advice import format_adapters, launch_defect
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.sglang.pool import (
-    ALL_WORDS,
-    POOL_TARGETS,
     declared_targets,
     needed_targets,
-    normalise,
     pool_targets,
     server_targets,
 )
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
+from inkling_cli.checks.sglang_targets import POOL_TARGETS, unknown_targets
 from inkling_runtime.errors import format_names
 
 _OPTION = "--lora-target-modules"
@@ -37,19 +35,9 @@ def check_adapter_targets_unknown(subject: LaunchSubject) -> Iterator[Defect]:
     *How to fix*: set `target_modules` to `"all-linear"` in the adapter's config.
     """
     for adapter in subject.adapters if subject.lora_enabled and subject.is_inkling else ():
-        targets = adapter.config.target_modules
-        if targets is None:
-            message = "has no `target_modules`"
-        elif isinstance(targets, str):
-            message = (
-                "" if targets in ALL_WORDS else f"has the `target_modules` pattern `{targets}`"
-            )
-        else:
-            names = [name for name in normalise(targets) if name not in POOL_TARGETS]
-            message = f"has {format_names(names)} in its `target_modules`" if names else ""
-        if message:
+        if unknown := unknown_targets(adapter.config):
             yield Defect(
-                f"adapter `{adapter.name}` {message}, which SGLang does not know",
+                f"adapter `{adapter.name}` has {unknown}, which SGLang does not know",
                 'set it to `"target_modules": "all-linear"`',
                 adapter.at("target_modules"),
                 {"target_modules": "all-linear"},

@@ -1,33 +1,11 @@
-"""Which modules SGLang's adapter pool covers, and which an adapter needs. No rules here.
-
-The trap: an adapter's `target_modules` are normalised by a table of other models' names. The
-released names (`wq_du`, `w1`) are not in it and pass through unchanged, to modules that the pool
-does not have; only the words `all` and `all-linear`, or runtime names, work on an Inkling.
-"""
+"""Which modules SGLang's adapter pool covers, and which an adapter needs. No rules here."""
 
 import re
-from collections.abc import Iterable
 
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.subject import LaunchSubject
+from inkling_cli.checks.sglang_targets import POOL_TARGETS, normalise
 
-POOL_TARGETS = ("qkvr", "wo_ud", "gate_up_proj", "down_proj", "embed_tokens", "lm_head")
-"""Every module of an Inkling that SGLang can adapt, by its runtime name."""
-
-ALL_WORDS = ("all", "all-linear")
-
-_NORMALISED = {
-    "q_proj": "qkv_proj",
-    "k_proj": "qkv_proj",
-    "v_proj": "qkv_proj",
-    "gate_proj": "gate_up_proj",
-    "up_proj": "gate_up_proj",
-    "vocab_emb": "embed_tokens",
-    "embeddings": "embed_tokens",
-    "word_embeddings": "embed_tokens",
-    "output": "lm_head",
-    "unembed_tokens": "lm_head",
-}
 _NEEDED = (
     (re.compile(r"\.(?:wq_du|wk_dv|wv_dv|wr_du|qkvr)$"), "qkvr"),
     (re.compile(r"\.wo_ud$"), "wo_ud"),
@@ -36,12 +14,6 @@ _NEEDED = (
     (re.compile(r"(?:^|\.)(?:lm_head|unembed_tokens)$"), "lm_head"),
     (re.compile(r"(?:^|\.)embed_tokens$"), "embed_tokens"),
 )
-
-
-def normalise(names: Iterable[str]) -> list[str]:
-    """Return target names as SGLang maps them, each once, in order."""
-    last = (name.rpartition(".")[2] for name in names)
-    return list(dict.fromkeys(_NORMALISED.get(name, name) for name in last))
 
 
 def declared_targets(adapter: AdapterFacts) -> list[str] | None:

@@ -9,14 +9,10 @@ from inkling_cli.checks.launch.options import option_table
 from inkling_cli.checks.launch.parse_arguments import is_unknown
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.sglang.limits import num_slots
-from inkling_cli.checks.launch.sglang.pool import (
-    POOL_TARGETS,
-    needed_targets,
-    normalise,
-    pool_targets,
-)
+from inkling_cli.checks.launch.sglang.pool import needed_targets, pool_targets
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
+from inkling_cli.checks.sglang_targets import POOL_TARGETS, normalise
 from inkling_runtime.errors import format_names
 
 _OPTION = "--lora-target-modules"
