@@ -30,9 +30,9 @@ def check(
     output_format: FindingsFormatOption = OutputFormat.FULL,
     fail_on: FailOnOption = FailOn.ERROR,
 ) -> int:
-    """Check what an engine silently drops, misapplies or refuses in an adapter.
+    """Check what an engine drops, misapplies or refuses.
 
-    Without --model the adapter is checked alone; with it, every module is also compared with the
+    Most of it happens without a message. Without --model the adapter is checked alone; with it, every module is also compared with the
     base model's layers and widths.
     """
     spec = read_model_spec(model) if model is not None else None

@@ -23,10 +23,10 @@ def demo(
     ] = False,
     output_format: PlainFormatOption = PlainFormat.FULL,
 ) -> int:
-    """Write a small base model, two adapters and a launch file with mistakes.
+    """Write a small model and adapters to try things on.
 
-    The base model counts up; one adapter makes it count down, the other count by twos. Adapters
-    are in the released schema. The commands to try are printed.
+    The base model counts up; one adapter makes it count down, the other count by twos. Beside
+    them lies a launch file with typical mistakes. The commands to try are printed.
     """
     require_new(folder, overwrite, marker="serve.sh")
     with as_file(files("inkling_cli") / "demo_data") as data, new_folder(folder, overwrite) as new:

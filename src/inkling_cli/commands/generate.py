@@ -76,7 +76,7 @@ def generate(
     dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
     output_format: PlainFormatOption = PlainFormat.FULL,
 ) -> int:
-    """Generate text with a base model and LoRA adapters on this machine.
+    """Generate text with a base model and LoRA adapters.
 
     An adapter of which a part would not be applied is refused. Several prompts and adapters run
     together in one batch.
