@@ -32,8 +32,8 @@ def check(
 ) -> int:
     """Check what an engine drops, misapplies or refuses.
 
-    Most of it happens without a message. Without --model the adapter is checked alone; with it, every module is also compared with the
-    base model's layers and widths.
+    Most of it happens without a message. Without --model the adapter is checked alone; with it,
+    every module is also compared with the base model's layers and widths.
     """
     spec = read_model_spec(model) if model is not None else None
     subject = read_subject(adapter, spec, dialect)
