@@ -47,6 +47,6 @@ def test_a_text_prompt_needs_no_tokenizer_file(model, capsys):
 
 
 def test_an_unknown_effort_is_refused(model, capsys):
-    code, message = generate(model, capsys, "--chat", "Hello", "--effort", "max")
+    code, message = generate(model, capsys, "--chat", "Hello", "--effort", "extreme")
     assert code == 2
-    assert "the effort is `max`, expected none, minimal, low" in message
+    assert "the effort is `extreme`, expected none, minimal, low" in message

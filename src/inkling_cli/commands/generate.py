@@ -63,7 +63,7 @@ def generate(
         typer.Option(metavar="ID", help="A token id that ends the reply. Repeatable."),
     ] = None,
     effort: Annotated[
-        str, typer.Option(help="Thinking effort of chat prompts: none … xhigh, or 0 to 0.99.")
+        str, typer.Option(help="Thinking effort of chat prompts: none … max, or 0 to 0.99.")
     ] = "high",
     compare: Annotated[
         bool, typer.Option("--compare", help="Show base and adapter side by side.")

@@ -20,6 +20,7 @@ EFFORTS: Mapping[str, float] = {
     "medium": 0.7,
     "high": 0.9,
     "xhigh": 0.99,
+    "max": 0.99,
 }
 """Names of thinking efforts."""
 
