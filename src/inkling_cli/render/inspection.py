@@ -1,7 +1,6 @@
 """`inkling inspect` for people and for programs."""
 
 from collections.abc import Iterable, Sequence
-from math import prod
 from typing import Any
 
 from rich.text import Text
@@ -196,7 +195,7 @@ def inspection_object(inspection: Inspection) -> dict[str, Any]:
                 "layout": module.parsed.row.layout.value,
                 "rank": module.rank,
                 "scaling": module.scaling,
-                "num_parameters": sum(prod(t.shape) for t in (module.a, module.b) if t),
+                "num_parameters": sum(t.num_elements for t in (module.a, module.b) if t),
             }
             for module in adapter.modules
         ],

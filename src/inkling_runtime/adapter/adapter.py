@@ -11,6 +11,7 @@ from pathlib import Path
 
 from inkling_runtime.adapter.dialects import recognise, require_dialect
 from inkling_runtime.adapter.dialects.dialect import Dialect, ParsedName
+from inkling_runtime.adapter.layouts import Layout
 from inkling_runtime.adapter.lora_config import LoraConfig, read_lora_config
 from inkling_runtime.adapter.safetensors_file import SafetensorsFile, TensorInfo, read_header
 from inkling_runtime.adapter.sites import Site
@@ -74,13 +75,7 @@ class Adapter:
     @property
     def num_parameters(self) -> int:
         """Elements of all factors that are understood."""
-        total = 0
-        for tensor in self.factor_tensors():
-            size = 1
-            for n in tensor.shape:
-                size *= n
-            total += size
-        return total
+        return sum(tensor.num_elements for tensor in self.factor_tensors())
 
     def factor_tensors(self) -> Iterable[TensorInfo]:
         """Yield the tensors of all modules."""
@@ -220,13 +215,10 @@ def _check_module(module: AdapterModule) -> Iterable[Problem]:
     yield from _check_ranks(module, a, b)
 
 
-_EXPERTS_WRONG = "their numbers of experts differ or are both 1"
-
-
 def _check_ranks(module: AdapterModule, a: TensorInfo, b: TensorInfo) -> Iterable[Problem]:
     layout, rank_a, rank_b = module.parsed.row.layout, a.shape[-2], b.shape[-1]
     shapes = f"A is {list(a.shape)} and B {list(b.shape)}"
-    is_fused_qkvr = layout.name == "QKVR" and rank_a == 4 * rank_b
+    is_fused_qkvr = layout is Layout.QKVR and rank_a == 4 * rank_b
     if rank_a != rank_b and not is_fused_qkvr:
         message = f"{shapes}: their ranks {rank_a} and {rank_b} differ"
         yield Problem("rank", module.name, message)
@@ -241,19 +233,23 @@ def _check_ranks(module: AdapterModule, a: TensorInfo, b: TensorInfo) -> Iterabl
             "rank", module.name, f"{shapes}: rank {rank_b}, the config says {module.rank}"
         )
     if layout.ndim == 3 and len({a.shape[0], b.shape[0]} - {1}) != 1:
-        yield Problem("shape", module.name, f"{shapes}: {_EXPERTS_WRONG}")
+        message = f"{shapes}: their numbers of experts differ or are both 1"
+        yield Problem("shape", module.name, message)
 
 
 def _check_twice(modules: list[AdapterModule]) -> Iterable[Problem]:
+    """Yield modules that share weights: one for all experts (-1), or the same expert twice."""
     seen: dict[Site, dict[int, str]] = {}
     for module in modules:
         for site in module.sites:
-            experts = seen.setdefault(site, {})
-            expert = module.parsed.expert
-            others = [o for e, o in experts.items() if e == expert or -1 in (e, expert)]
-            if others:
-                yield Problem("twice", module.name, f"it adapts the same weights as `{others[0]}`")
-            experts.setdefault(module.parsed.expert, module.name)
+            experts, expert = seen.setdefault(site, {}), module.parsed.expert
+            if expert < 0:
+                other = next(iter(experts.values()), None)
+            else:
+                other = experts.get(-1) or experts.get(expert)
+            if other is not None:
+                yield Problem("twice", module.name, f"it adapts the same weights as `{other}`")
+            experts.setdefault(expert, module.name)
 
 
 def require_understood(adapter: Adapter) -> None:

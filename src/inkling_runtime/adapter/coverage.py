@@ -77,3 +77,9 @@ def likely_size(pairs: Mapping[Site, Pair]) -> str | None:
     hidden = {6144: "Inkling", 4096: "Inkling-Small"}
     names = {hidden[width] for width in widths if width in hidden}
     return names.pop() if len(names) == 1 else None
+
+
+def size_hint(pairs: Mapping[Site, Pair]) -> str | None:
+    """Return in words which released model an adapter that does not fit was made for, or None."""
+    size = likely_size(pairs)
+    return f"the adapter's widths are those of {size}" if size else None

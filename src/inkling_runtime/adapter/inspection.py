@@ -6,7 +6,6 @@ group is compared, so that the answer stays instant at any file size.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import prod
 
 from inkling_runtime.adapter.adapter import Adapter, AdapterModule
 from inkling_runtime.adapter.coverage import Coverage, compare
@@ -67,7 +66,7 @@ def _summarise(
     return GroupSummary(
         group=group,
         num_modules=len(modules),
-        num_parameters=sum(prod(tensor.shape) for tensor in tensors),
+        num_parameters=sum(tensor.num_elements for tensor in tensors),
         nbytes=sum(tensor.nbytes for tensor in tensors),
         ranks=tuple(sorted({m.rank for m in modules})),
         scalings=tuple(sorted({m.scaling for m in modules})),

@@ -10,6 +10,7 @@ import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -63,6 +64,11 @@ class TensorInfo:
     def nbytes(self) -> int:
         """Size of the data in bytes."""
         return self.end - self.start
+
+    @property
+    def num_elements(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,10 +220,7 @@ class TensorSpec:
     @property
     def nbytes(self) -> int:
         """Size of the data in bytes."""
-        bits = DTYPE_BITS[self.dtype]
-        for size in self.shape:
-            bits *= size
-        return bits // 8
+        return DTYPE_BITS[self.dtype] * prod(self.shape) // 8
 
 
 def sort_for_file(specs: Iterable[TensorSpec]) -> list[TensorSpec]:

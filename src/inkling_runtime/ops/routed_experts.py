@@ -55,7 +55,7 @@ def routed_experts(
     Returns:
         [T, H] in the dtype of x; the sum over k is fp32.
     """
-    if lora is None or not adapters.groups:
+    if not adapters.groups:
         lora = None
     routes = _sort_routes(expert_ids, adapters if lora else None)
     inputs = x[routes.tokens]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from inkling_cli.checks.adapter.subject import ADAPTER_RULES, AdapterSubject
 from inkling_cli.checks.finding import Location, Severity
 from inkling_cli.checks.rule import Defect
-from inkling_runtime.adapter.coverage import likely_size
+from inkling_runtime.adapter.coverage import size_hint
 from inkling_runtime.adapter.lora_config import beyond_plain_lora
 from inkling_runtime.errors import format_names
 
@@ -115,7 +115,7 @@ def check_not_in_base_model(subject: AdapterSubject) -> Iterator[Defect]:
         names = [str(site) for site in coverage.surplus]
         yield Defect(
             f"{len(names)} adapted modules do not exist in the base model: {format_names(names)}",
-            _size_help(subject),
+            size_hint(subject.pairs),
             _at(subject, names[0]),
         )
 
@@ -138,7 +138,7 @@ def check_does_not_fit_base_model(subject: AdapterSubject) -> Iterator[Defect]:
         more = f" (and {count - 1} more modules)" if count > 1 else ""
         yield Defect(
             f"`{first.site}`: {first.message}{more}",
-            _size_help(subject),
+            size_hint(subject.pairs),
             _at(subject, str(first.site)),
         )
 
@@ -173,8 +173,3 @@ def _problems(subject: AdapterSubject, kind: str, remedy: str | None) -> Iterato
         yield Defect(
             f"`{first.module}`: {first.message}{suffix}", remedy, _at(subject, first.module)
         )
-
-
-def _size_help(subject: AdapterSubject) -> str | None:
-    size = likely_size(subject.pairs)
-    return f"the adapter's widths are those of {size}" if size else None

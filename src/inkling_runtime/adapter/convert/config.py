@@ -84,15 +84,19 @@ def _alpha(source: LoraConfig, rank: int, wanted: float, rslora: bool) -> int | 
     return int(alpha) if float(alpha).is_integer() else alpha
 
 
+def _by_tail(modules: Iterable[ConfigModule]) -> dict[str, list[ConfigModule]]:
+    groups: dict[str, list[ConfigModule]] = {}
+    for module in modules:
+        groups.setdefault(module.tail, []).append(module)
+    return groups
+
+
 def _pattern(
     modules: list[ConfigModule], value_of: Callable[[ConfigModule], float], default: float
 ) -> dict[str, Any]:
     """Return a pattern for the modules that differ from the default: one key a kind if it can."""
-    by_tail: dict[str, list[ConfigModule]] = {}
-    for module in modules:
-        by_tail.setdefault(module.tail, []).append(module)
     pattern: dict[str, Any] = {}
-    for tail, group in by_tail.items():
+    for tail, group in _by_tail(modules).items():
         values = {value_of(module) for module in group}
         if values == {default}:
             continue
@@ -158,12 +162,9 @@ def _peft_targets(
 
 
 def _peft_names(modules: Iterable[ConfigModule], spec: ModelSpec | None) -> list[str]:
-    by_tail: dict[str, list[ConfigModule]] = {}
-    for module in modules:
-        by_tail.setdefault(module.tail, []).append(module)
     sites = set(spec.sites()) if spec is not None else set()
     names: list[str] = []
-    for tail, group in by_tail.items():
+    for tail, group in _by_tail(modules).items():
         kind = group[0].kinds[0]
         everywhere = {site.layer for site in sites if site.kind is kind}
         covered = everywhere == {module.layer for module in group}

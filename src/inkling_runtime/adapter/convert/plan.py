@@ -11,14 +11,13 @@ from inkling_runtime.adapter.adapter import A_SUFFIX, B_SUFFIX, Adapter, require
 from inkling_runtime.adapter.convert.config import ConfigModule, fit_config
 from inkling_runtime.adapter.convert.modules import TargetModule, target_modules
 from inkling_runtime.adapter.convert.prepare import HEAD_ROWS, Context, prepare
-from inkling_runtime.adapter.coverage import compare, likely_size
+from inkling_runtime.adapter.coverage import compare, size_hint
 from inkling_runtime.adapter.dialects import STAMP
 from inkling_runtime.adapter.dialects.dialect import Dialect
-from inkling_runtime.adapter.dialects.peft import TEXT_ROOT
 from inkling_runtime.adapter.layouts import encode
 from inkling_runtime.adapter.lora_config import beyond_plain_lora
 from inkling_runtime.adapter.model_spec import ModelSpec
-from inkling_runtime.adapter.moves import Array, Scale, inputs
+from inkling_runtime.adapter.moves import Array, verbs
 from inkling_runtime.adapter.safetensors_file import TensorSpec, sort_for_file
 from inkling_runtime.adapter.site_pairs import Contents, SitePairs, gather_pairs
 from inkling_runtime.adapter.sites import HEAD_SITE, Group
@@ -80,8 +79,8 @@ def plan_conversion(
     context = Context(spec, contents, dict(adapter.file.metadata), force)
     added = prepare(dialect.name, target_pairs, context)
     modules = target_modules(target_pairs, dialect, contents)
-    root = TEXT_ROOT if spec is not None and not spec.is_multimodal else dialect.roots[0]
-    names = _names(modules, dialect, root if dialect.name == "peft" else dialect.roots[0])
+    root = dialect.written_root(is_text_model=spec is not None and not spec.is_multimodal)
+    names = [dialect.format(m.row, m.layer, m.expert, root) for m in modules]
     outputs = _outputs(modules, names, dialect)
     config = fit_config(adapter.config, dialect, _config_modules(modules, names, dialect), spec)
     return Conversion(
@@ -98,8 +97,7 @@ def _require_fit(adapter: Adapter, pairs: SitePairs, spec: ModelSpec) -> None:
     coverage = compare(pairs, spec)
     if coverage.is_applicable:
         return
-    size = likely_size(pairs)
-    hint = f"the adapter's widths are those of {size}" if size else None
+    hint = size_hint(pairs)
     if coverage.surplus:
         raise InklingError(
             f"`{adapter.path}` adapts `{coverage.surplus[0]}`, which the base model does not have",
@@ -111,35 +109,25 @@ def _require_fit(adapter: Adapter, pairs: SitePairs, spec: ModelSpec) -> None:
     )
 
 
-def _names(modules: list[TargetModule], dialect: Dialect, root: str) -> dict[int, str]:
-    """Return the table name of each module, by its index."""
-    return {
-        index: dialect.format(module.row, module.layer, module.expert, root)
-        for index, module in enumerate(modules)
-    }
-
-
-def _outputs(
-    modules: list[TargetModule], names: dict[int, str], dialect: Dialect
-) -> tuple[Output, ...]:
-    on_disk = dialect.spell(names.values())
+def _outputs(modules: list[TargetModule], names: list[str], dialect: Dialect) -> tuple[Output, ...]:
+    on_disk = dialect.spell(names)
     arrays: dict[str, Array] = {}
-    for index, module in enumerate(modules):
+    for name, module in zip(names, modules, strict=True):
         experts = max(pair.experts for pair in module.pairs)
         a, b = encode(module.row.layout, module.pairs, experts)
-        arrays[on_disk[names[index]] + A_SUFFIX] = a
-        arrays[on_disk[names[index]] + B_SUFFIX] = b
+        arrays[on_disk[name] + A_SUFFIX] = a
+        arrays[on_disk[name] + B_SUFFIX] = b
     specs = [TensorSpec(name, array.dtype, array.shape) for name, array in arrays.items()]
     return tuple(Output(spec, arrays[spec.name]) for spec in sort_for_file(specs))
 
 
 def _config_modules(
-    modules: list[TargetModule], names: dict[int, str], dialect: Dialect
+    modules: list[TargetModule], names: list[str], dialect: Dialect
 ) -> list[ConfigModule]:
     wrapper = dialect.wrappers[0]
     return [
         ConfigModule(
-            name=names[index].removeprefix(wrapper),
+            name=name.removeprefix(wrapper),
             tail=_tail(module),
             layer=module.layer,
             kinds=module.row.kinds,
@@ -147,7 +135,7 @@ def _config_modules(
             rank=module.rank,
             scaling=module.scaling,
         )
-        for index, module in enumerate(modules)
+        for name, module in zip(names, modules, strict=True)
     ]
 
 
@@ -188,7 +176,7 @@ def _changes(
     after = sum(output.spec.nbytes for output in outputs)
     if after != before:
         changes.append(f"size: {before:,} → {after:,} bytes ({after / before:.2f}×)")
-    rounded = [output.spec.name for output in outputs if _has_scale(output.array)]
+    rounded = [output for output in outputs if "scale" in verbs(output.array)]
     if rounded:
         changes.append(
             f"scaling folded into {len(rounded)} lora_B tensors and rounded in their dtype, "
@@ -230,13 +218,3 @@ def _rank_changes(pairs: SitePairs, modules: list[TargetModule]) -> list[str]:
         f"rank {before} → {after} in {count} {group} module{'s' * (count != 1)}"
         for (group, before, after), count in sorted(changes.items())
     ]
-
-
-def _has_scale(array: Array) -> bool:
-    pending = [array]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, Scale):
-            return True
-        pending += inputs(node)
-    return False

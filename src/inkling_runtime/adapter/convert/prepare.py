@@ -19,6 +19,11 @@ HEAD_ROWS = "inkling.head_rows"
 """Metadata key: rows of lm_head.lora_B before a conversion padded or cut them."""
 
 _ATTENTION_IN = (SiteKind.Q, SiteKind.K, SiteKind.V, SiteKind.R)
+Gated = tuple[SiteKind, SiteKind, SiteKind]
+_ROUTED: Gated = (SiteKind.ROUTED_GATE, SiteKind.ROUTED_UP, SiteKind.ROUTED_DOWN)
+_SHARED: Gated = (SiteKind.SHARED_GATE, SiteKind.SHARED_UP, SiteKind.SHARED_DOWN)
+_GATED = (_ROUTED, _SHARED)
+
 _MODEL_HINT = "pass the base model's folder or config.json with `--model`"
 
 
@@ -155,21 +160,24 @@ def _make_outer_alike(pairs: SitePairs, spec: ModelSpec | None) -> None:
         pairs[site] = expand_to_experts(pair)
 
 
-def _complete_gates_of_downs(pairs: SitePairs) -> None:
-    """Give each down without gate and up a gate of zero delta, from which its form is read."""
-    _complete_gates_of_routed_down(pairs)
-    for site in [site for site in pairs if site.kind is SiteKind.SHARED_DOWN]:
-        gate, up = Site(site.layer, SiteKind.SHARED_GATE), Site(site.layer, SiteKind.SHARED_UP)
-        if gate in pairs or up in pairs:
-            continue
-        down = pairs[site]
-        width, hidden, rank = down.a.shape[-1], down.b.shape[-2], down.rank
-        if down.form is Form.FLAT:
-            a, b = Zeros(down.a.dtype, (rank, hidden)), Zeros(down.b.dtype, (width, rank))
-        else:
-            a = Zeros(down.a.dtype, (1, rank, hidden))
-            b = Zeros(down.b.dtype, (down.experts, width, rank))
-        pairs[gate] = Pair(a, b, down.scaling, down.form)
+def _complete_gates_of_downs(pairs: SitePairs, gated: tuple[Gated, ...] = _GATED) -> None:
+    """Give each down without gate and up a gate of zero delta."""
+    for gate_kind, up_kind, down_kind in gated:
+        for site in [site for site in pairs if site.kind is down_kind]:
+            gate, up = Site(site.layer, gate_kind), Site(site.layer, up_kind)
+            if gate not in pairs and up not in pairs:
+                pairs[gate] = _zero_gate(pairs[site])
+
+
+def _zero_gate(down: Pair) -> Pair:
+    """Return a gate of zero delta in the form of a down."""
+    width, hidden, rank = down.a.shape[-1], down.b.shape[-2], down.rank
+    if down.form is Form.FLAT:
+        a, b = Zeros(down.a.dtype, (rank, hidden)), Zeros(down.b.dtype, (width, rank))
+    else:
+        a = Zeros(down.a.dtype, (1, rank, hidden))
+        b = Zeros(down.b.dtype, (down.experts, width, rank))
+    return Pair(a, b, down.scaling, down.form)
 
 
 def _require(pair: Pair | None) -> Pair:
@@ -189,10 +197,7 @@ def _cut_head(pairs: SitePairs, rows: int) -> None:
 
 def _complete_gates(pairs: SitePairs) -> None:
     """Give each up without a gate, or gate without an up, a companion of zero delta."""
-    for gate_kind, up_kind in (
-        (SiteKind.ROUTED_GATE, SiteKind.ROUTED_UP),
-        (SiteKind.SHARED_GATE, SiteKind.SHARED_UP),
-    ):
+    for gate_kind, up_kind, _ in _GATED:
         for layer in sorted({site.layer for site in pairs}):
             gate, up = Site(layer, gate_kind), Site(layer, up_kind)
             for present, absent in ((gate, up), (up, gate)):
@@ -203,7 +208,7 @@ def _complete_gates(pairs: SitePairs) -> None:
 
 def _complete_routed(pairs: SitePairs) -> None:
     """Give each layer with routed experts all of w1, w3 and w2."""
-    _complete_gates_of_routed_down(pairs)
+    _complete_gates_of_downs(pairs, (_ROUTED,))
     _complete_gates(pairs)
     for site in [site for site in pairs if site.kind is SiteKind.ROUTED_GATE]:
         down = Site(site.layer, SiteKind.ROUTED_DOWN)
@@ -213,17 +218,6 @@ def _complete_routed(pairs: SitePairs) -> None:
             a = Zeros(gate.a.dtype, (gate.experts, gate.rank, width))
             b = Zeros(gate.b.dtype, (1, hidden, gate.rank))
             pairs[down] = Pair(a, b, gate.scaling, Form.STACK, is_down=True)
-
-
-def _complete_gates_of_routed_down(pairs: SitePairs) -> None:
-    for site in [site for site in pairs if site.kind is SiteKind.ROUTED_DOWN]:
-        gate, up = Site(site.layer, SiteKind.ROUTED_GATE), Site(site.layer, SiteKind.ROUTED_UP)
-        if gate not in pairs and up not in pairs:
-            down = pairs[site]
-            width, hidden = down.a.shape[-1], down.b.shape[-2]
-            a = Zeros(down.a.dtype, (1, down.rank, hidden))
-            b = Zeros(down.b.dtype, (down.experts, width, down.rank))
-            pairs[gate] = Pair(a, b, down.scaling, Form.STACK)
 
 
 def _complete_attention(pairs: SitePairs, spec: ModelSpec | None) -> None:

@@ -47,6 +47,7 @@ class Dialect:
         title: whose convention it is, for people.
         wrappers: prefixes that a producer may add; the first is written.
         roots: prefixes in front of `layers.`; the first is written.
+        text_root: what is written for the text model alone, where that differs.
         rows: the table.
         honours_patterns: whether its consumer applies rsLoRA, rank_pattern and alpha_pattern;
             where it does not, rank and scaling must be the same for all modules.
@@ -59,6 +60,7 @@ class Dialect:
     wrappers: tuple[str, ...]
     roots: tuple[str, ...]
     rows: tuple[Row, ...]
+    text_root: str | None = None
     honours_patterns: bool = True
     resolve: Callable[[Iterable[str], LoraConfig], Names] = field(default=_same_names)
     spell: Callable[[Iterable[str]], Names] = field(default=_written_names)
@@ -94,11 +96,15 @@ class Dialect:
         """Return the rows that a conversion to this dialect may write."""
         return [row for row in self.rows if row.is_written]
 
-    def format(self, row: Row, layer: int, expert: int = -1, root: str | None = None) -> str:
-        """Return the table name of a row in a layer, with the written wrapper and root."""
+    def written_root(self, is_text_model: bool) -> str:
+        """Return the prefix to write in front of `layers.`."""
+        return self.text_root if is_text_model and self.text_root else self.roots[0]
+
+    def format(self, row: Row, layer: int, expert: int, root: str) -> str:
+        """Return the table name of a row in a layer, with the written wrapper and a root."""
         name = row.template.format(layer=layer, expert=expert)
         if name.startswith("layers."):
-            name = (self.roots[0] if root is None else root) + name
+            name = root + name
         return self.wrappers[0] + name
 
 

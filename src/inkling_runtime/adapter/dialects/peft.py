@@ -106,6 +106,7 @@ PEFT = Dialect(
         Row("layers.{layer}.mlp.shared_experts.down_proj", Layout.PACKED, (SiteKind.SHARED_DOWN,)),
         Row("lm_head", Layout.MATRIX, (SiteKind.HEAD,)),
     ),
+    text_root=TEXT_ROOT,
     resolve=resolve,
     spell=spell,
 )
