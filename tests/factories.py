@@ -63,10 +63,9 @@ INKLING_SMALL = Sizes(
 INKLING = Sizes(6144, 66, 64, 8, 16, 128, 16, _LOCAL_66, 2, 24576, 3072, 256, 2, 201024, 200058)
 
 
-def raw_config(sizes: Sizes = TINY, **changes: Any) -> dict[str, Any]:
-    """Return config.json as the released checkpoints spell it; `changes` go into the text part."""
-    text = {
-        "model_type": "inkling_model",
+def _both_spellings(sizes: Sizes) -> dict[str, Any]:
+    """Return the keys that mean the same in both spellings of config.json."""
+    return {
         "hidden_size": sizes.hidden,
         "num_hidden_layers": sizes.layers,
         "num_attention_heads": sizes.heads,
@@ -78,10 +77,6 @@ def raw_config(sizes: Sizes = TINY, **changes: Any) -> dict[str, Any]:
         "sliding_window_size": 6,
         "d_rel": sizes.d_rel,
         "rel_extent": 9,
-        "local_layer_ids": list(sizes.local),
-        "dense_mlp_idx": sizes.num_dense,
-        "dense_intermediate_size": sizes.dense,
-        "intermediate_size": sizes.inner,
         "n_routed_experts": sizes.experts,
         "n_shared_experts": sizes.shared,
         "num_experts_per_tok": 2,
@@ -90,6 +85,17 @@ def raw_config(sizes: Sizes = TINY, **changes: Any) -> dict[str, Any]:
         "unpadded_vocab_size": sizes.unpadded,
         "logits_mup_width_multiplier": 3.0,
         "rms_norm_eps": 1e-6,
+    }
+
+
+def raw_config(sizes: Sizes = TINY, **changes: Any) -> dict[str, Any]:
+    """Return config.json as the released checkpoints spell it; `changes` go into the text part."""
+    text = _both_spellings(sizes) | {
+        "model_type": "inkling_model",
+        "local_layer_ids": list(sizes.local),
+        "dense_mlp_idx": sizes.num_dense,
+        "dense_intermediate_size": sizes.dense,
+        "intermediate_size": sizes.inner,
         "sconv_kernel_size": 4,
         "model_max_length": 128,
     }
@@ -103,35 +109,17 @@ def raw_config(sizes: Sizes = TINY, **changes: Any) -> dict[str, Any]:
 def transformers_config(sizes: Sizes = TINY, **changes: Any) -> dict[str, Any]:
     """Return config.json of the text model as transformers writes it."""
     layers = range(sizes.layers)
-    return {
+    own = {
         "model_type": "inkling_text",
         "architectures": ["InklingForCausalLM"],
-        "hidden_size": sizes.hidden,
-        "num_hidden_layers": sizes.layers,
-        "num_attention_heads": sizes.heads,
-        "num_key_value_heads": sizes.kv_heads,
-        "head_dim": sizes.head_dim,
-        "swa_num_attention_heads": sizes.heads,
-        "swa_num_key_value_heads": sizes.swa_kv_heads,
-        "swa_head_dim": sizes.head_dim,
-        "sliding_window_size": 6,
-        "d_rel": sizes.d_rel,
-        "rel_extent": 9,
         "layer_types": ["hybrid_sliding" if i in sizes.local else "hybrid" for i in layers],
         "mlp_layer_types": ["dense" if i < sizes.num_dense else "sparse" for i in layers],
         "intermediate_size": sizes.dense,
         "moe_intermediate_size": sizes.inner,
-        "n_routed_experts": sizes.experts,
-        "n_shared_experts": sizes.shared,
-        "num_experts_per_tok": 2,
-        "route_scale": 8.0,
-        "vocab_size": sizes.vocab,
-        "unpadded_vocab_size": sizes.unpadded,
-        "logits_mup_width_multiplier": 3.0,
-        "rms_norm_eps": 1e-6,
         "conv_kernel_size": 4,
         "max_position_embeddings": 128,
-    } | changes
+    }
+    return _both_spellings(sizes) | own | changes
 
 
 @dataclass(frozen=True)

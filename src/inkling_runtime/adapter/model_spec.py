@@ -5,6 +5,7 @@ Not a model and not a checkpoint: only numbers. The trap is `intermediate_size`:
 transformers spelling it is the dense width and the expert width is `moe_intermediate_size`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -142,11 +143,12 @@ def parse_model_spec(config: dict[str, Any], where: str = "config.json") -> Mode
     text = config.get("text_config") if is_multimodal else config
     if not isinstance(text, dict):
         raise InklingError(f"`{where}` has no `text_config` object")
-    return _TextConfig(text, where).spec(str(model_type), _architectures(config), is_multimodal)
+    return _TextConfig(text, where).spec(str(model_type), architectures_of(config), is_multimodal)
 
 
-def _architectures(config: dict[str, Any]) -> tuple[str, ...]:
-    names = config.get("architectures") or ()
+def architectures_of(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the architectures that a config of any model lists; none if it has no list."""
+    names = config.get("architectures")
     return tuple(str(name) for name in names) if isinstance(names, list) else ()
 
 

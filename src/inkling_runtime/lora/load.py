@@ -12,13 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from inkling_runtime.adapter.adapter import FACTOR_DTYPES
 from inkling_runtime.adapter.factors import SiteFactors
 from inkling_runtime.adapter.model_spec import ModelSpec
 from inkling_runtime.adapter.sites import HEAD_SITE, Site, SiteShape
 from inkling_runtime.errors import InklingError
 from inkling_runtime.ops.lora_pair import LoraPair
-
-_DTYPES = ("BF16", "F16", "F32", "F64")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +75,10 @@ def _require_shapes(site: Site, factors: SiteFactors, shape: SiteShape, vocab_si
         raise InklingError(
             f"the factors of `{site}` have {len(a)} and {len(b)} dimensions, expected {num_dims}"
         )
-    if factors.dtype not in _DTYPES:
+    if factors.dtype not in FACTOR_DTYPES:
         raise InklingError(
             f"the factors of `{site}` have the dtype {factors.dtype}, expected one of "
-            + ", ".join(_DTYPES)
+            + ", ".join(FACTOR_DTYPES)
         )
     rank, in_features = a[-2:]
     out_features, b_rank = b[-2:]

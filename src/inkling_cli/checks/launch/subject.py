@@ -15,7 +15,7 @@ from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.launch import AdapterRef, Launch
 from inkling_runtime.adapter.adapter import read_adapter
 from inkling_runtime.adapter.json_file import read_json_object
-from inkling_runtime.adapter.model_spec import ModelSpec, parse_model_spec
+from inkling_runtime.adapter.model_spec import ModelSpec, architectures_of, parse_model_spec
 from inkling_runtime.errors import InklingError
 
 
@@ -178,8 +178,7 @@ def _is_named_inkling(name: str) -> bool:
 
 
 def _with_config(facts: ModelFacts, config: Mapping[str, Any]) -> ModelFacts:
-    listed = config.get("architectures")
-    architectures = tuple(map(str, listed)) if isinstance(listed, list) else ()
+    architectures = architectures_of(config)
     is_inkling = any("Inkling" in name for name in architectures) or str(
         config.get("model_type")
     ).startswith("inkling")
