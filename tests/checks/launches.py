@@ -40,5 +40,5 @@ def check(
     found: list[Finding] = []
     for launch in launches:
         subject = resolve_launch(launch, engine_version, None, adapters)
-        found += LAUNCH_RULES.check(subject, subject.engine, subject.version)
+        found += LAUNCH_RULES.check(subject, subject.engine, subject.described_version)
     return sort_findings(found)

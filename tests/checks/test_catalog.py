@@ -5,8 +5,9 @@ import re
 import pytest
 
 from inkling_cli.checks.catalog import find_rule, iter_rules, nearest_rule
+from inkling_cli.checks.engine import parse_version
 from inkling_cli.checks.finding import Severity
-from inkling_cli.checks.rule import Defect, Registry, parse_version
+from inkling_cli.checks.rule import Defect, Registry
 
 RULES = list(iter_rules())
 

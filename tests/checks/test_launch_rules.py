@@ -4,7 +4,8 @@ import shlex
 
 import pytest
 
-from checks.launch_cases import CASES, Case
+from checks.launch_case import Case
+from checks.launch_cases import CASES
 from checks.launches import check
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch import LAUNCH_RULES

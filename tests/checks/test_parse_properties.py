@@ -28,7 +28,7 @@ def rules_run(launch: Launch) -> None:
     """Run every rule over a launch of which nothing is on this machine."""
     model = ModelFacts(launch.model, launch.model_location, is_inkling=True)
     subject = LaunchSubject(launch, launch.engine.known_version, model)
-    for finding in LAUNCH_RULES.check(subject, subject.engine, subject.version):
+    for finding in LAUNCH_RULES.check(subject, subject.engine, subject.described_version):
         assert finding.message
 
 

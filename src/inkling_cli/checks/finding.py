@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from inkling_cli.checks.stage import Stage
+
 
 class Severity(StrEnum):
     """How bad it is.
@@ -51,6 +53,8 @@ class Finding:
     engine_version: str | None = None
     fix: dict[str, str | None] | None = None
     """What to set, by the input's own key names: `{"--max-cpu-loras": "4"}`; None removes."""
+    stage: Stage | None = None
+    """Where the engine meets it; None for what no engine meets."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ a code, a name, a severity and the engine it speaks of; its docstring has the he
 checks*, *Why it matters* and *How to fix*. Registering happens at import, so a module of rules
 only has to be imported by its room's `__init__`. Codes are never reused.
 
-Engine versions are data: `since` and `before` bound the versions for which a rule holds.
+Engine versions are data: `since` and `before` bound the versions for which a rule holds. A rule
+also knows the stage at which the engine meets the defect; a defect may know better.
 """
 
 import inspect
@@ -14,7 +15,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from inkling_cli.checks.engine import holds_between
 from inkling_cli.checks.finding import Finding, Location, Severity
+from inkling_cli.checks.stage import Stage
 
 Subject = TypeVar("Subject")
 
@@ -27,6 +30,8 @@ class Defect:
     help: str | None = None
     location: Location = field(default_factory=Location)
     fix: dict[str, str | None] | None = None
+    stage: Stage | None = None
+    """Where the engine meets it, if not where the rule says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,7 @@ class Rule(Generic[Subject]):
     engine: str | None
     since: str | None
     before: str | None
+    stage: Stage | None
     check: Callable[[Subject], Iterator[Defect]]
 
     @property
@@ -48,12 +54,7 @@ class Rule(Generic[Subject]):
 
     def holds_for(self, version: str | None) -> bool:
         """Return whether the rule holds for this version of its engine (None: the newest)."""
-        if version is None:
-            return self.before is None
-        key = parse_version(version)
-        if self.since is not None and key < parse_version(self.since):
-            return False
-        return self.before is None or key < parse_version(self.before)
+        return holds_between(version, self.since, self.before)
 
     def findings(self, subject: Subject, version: str | None = None) -> Iterator[Finding]:
         """Yield the findings of this rule on a subject."""
@@ -68,6 +69,7 @@ class Rule(Generic[Subject]):
                 self.engine,
                 version if self.engine else None,
                 defect.fix,
+                defect.stage or self.stage,
             )
 
 
@@ -86,6 +88,7 @@ class Registry(Generic[Subject]):
         engine: str | None = None,
         since: str | None = None,
         before: str | None = None,
+        stage: Stage | None = None,
     ) -> Callable[[Callable[[Subject], Iterator[Defect]]], Callable[[Subject], Iterator[Defect]]]:
         """Register the decorated generator function as a rule."""
         if not re.fullmatch(r"[A-Z]{3}\d{3}", code):
@@ -94,7 +97,7 @@ class Registry(Generic[Subject]):
         def register(check: Callable[[Any], Iterator[Defect]]) -> Callable[[Any], Iterator[Defect]]:
             if code in self.rules or any(rule.name == name for rule in self.rules.values()):
                 raise ValueError(f"rule {code} {name} is registered twice")
-            self.rules[code] = Rule(code, name, severity, engine, since, before, check)
+            self.rules[code] = Rule(code, name, severity, engine, since, before, stage, check)
             return check
 
         return register
@@ -106,9 +109,3 @@ class Registry(Generic[Subject]):
         for rule in self.rules.values():
             if rule.engine in (None, engine) and rule.holds_for(version if rule.engine else None):
                 yield from rule.findings(subject, version)
-
-
-def parse_version(text: str) -> tuple[int, ...]:
-    """Return the numbers of a version's release: `v0.5.23rc1` → (0, 5, 23); () if it has none."""
-    release = re.match(r"v?(\d+(?:\.\d+)*)", text)
-    return tuple(int(part) for part in release[1].split(".")) if release else ()

@@ -87,4 +87,4 @@ def check_config(
 
 def _iter_findings(subjects: list[LaunchSubject]) -> Iterator[Finding]:
     for subject in subjects:
-        yield from LAUNCH_RULES.check(subject, subject.engine, subject.version)
+        yield from LAUNCH_RULES.check(subject, subject.engine, subject.described_version)

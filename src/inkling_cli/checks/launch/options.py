@@ -3,17 +3,25 @@
 Not a parser: `parse_arguments.py` reads words against these tables. The trap: the two engines
 spell and negate differently. vLLM takes `_` for `-` and undoes `--enable-x` by `--disable-x`;
 SGLang takes neither, and most of its switches cannot be undone at all.
+
+A word of a table holds for every known version, unless it says otherwise: `--new>=0.34.0` came
+with 0.34.0, `--old<0.34.0` went with it, and likewise a choice of an option.
 """
 
 import difflib
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from types import ModuleType
 
-from inkling_cli.checks.engine import Engine
+from inkling_cli.checks.engine import Engine, holds_between
 from inkling_cli.checks.launch import options_sglang, options_vllm
+from inkling_cli.checks.launch.launch import parse_integer
+
+_SIZE = re.compile(r"\d+(?:\.\d+)?[kmgt]|\d+[KMGT]")
 
 
 class Arity(Enum):
@@ -25,16 +33,45 @@ class Arity(Enum):
     MANY = "many"
 
 
+class ValueKind(Enum):
+    """What an option's value must look like."""
+
+    TEXT = "text"
+    INTEGER = "a whole number"
+    SIZE = "a whole number, `8k` and `2M` included"
+    NUMBER = "a number"
+    JSON = "JSON"
+
+
 @dataclass(frozen=True, slots=True)
 class OptionSpec:
     """One option: its canonical name and what it takes."""
 
     name: str
     arity: Arity
-    is_integer: bool = False
+    kind: ValueKind = ValueKind.TEXT
     negations: tuple[str, ...] = ()
     """Spellings that switch it off."""
     choices: tuple[str, ...] = ()
+    minimum: float | None = None
+    """The least number that the engine takes."""
+    may_be_none: bool = False
+    """Whether the word `None` stands for no value."""
+
+    def takes(self, value: str) -> bool:
+        """Return whether a value can be read as what the option takes, whatever its choices."""
+        if value == "None" and self.may_be_none:
+            return True
+        match self.kind:
+            case ValueKind.INTEGER:
+                return parse_integer(value) is not None
+            case ValueKind.SIZE:
+                return parse_integer(value) is not None or bool(_SIZE.fullmatch(value))
+            case ValueKind.NUMBER:
+                return parse_number(value) is not None
+            case ValueKind.JSON:
+                return _is_json(value)
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,34 +121,74 @@ class OptionTable:
 
 
 @cache
-def option_table(engine: Engine) -> OptionTable:
-    """Return the options of an engine."""
+def option_table(engine: Engine, version: str | None = None) -> OptionTable:
+    """Return the options of an engine's version, the newest known one if none is given."""
+    described = engine.described_version(version)
     if engine is Engine.VLLM:
-        return _build(options_vllm, underscores=True, paired_verbs=True)
-    return _build(options_sglang, underscores=False, paired_verbs=False)
+        return _build(options_vllm, described, underscores=True, paired_verbs=True)
+    return _build(options_sglang, described, underscores=False, paired_verbs=False)
 
 
-def _build(data: ModuleType, *, underscores: bool, paired_verbs: bool) -> OptionTable:
-    choices = {name: tuple(text.split()) for name, text in data.CHOICES.items()}
+def _build(data: ModuleType, version: str, *, underscores: bool, paired_verbs: bool) -> OptionTable:
+    choices = {name: words_of(text, version) for name, text in data.CHOICES.items()}
     spellings: dict[str, tuple[OptionSpec, bool]] = {}
     groups = (
-        (data.SWITCHES, Arity.NONE, False),
-        (data.INTEGERS, Arity.ONE, True),
-        (data.VALUES, Arity.ONE, False),
-        (data.LISTS, Arity.MANY, False),
-        (data.OPTIONAL, Arity.AT_MOST_ONE, False),
+        (data.SWITCHES, Arity.NONE, ValueKind.TEXT),
+        (data.INTEGERS, Arity.ONE, ValueKind.INTEGER),
+        (data.SIZES, Arity.ONE, ValueKind.SIZE),
+        (data.NUMBERS, Arity.ONE, ValueKind.NUMBER),
+        (data.JSON_VALUES, Arity.ONE, ValueKind.JSON),
+        (data.VALUES, Arity.ONE, ValueKind.TEXT),
+        (data.LISTS, Arity.MANY, ValueKind.TEXT),
+        (data.INTEGER_LISTS, Arity.MANY, ValueKind.INTEGER),
+        (data.OPTIONAL, Arity.AT_MOST_ONE, ValueKind.TEXT),
     )
-    for names, arity, is_integer in groups:
-        for name in names.split():
-            spec = OptionSpec(name, arity, is_integer, choices=choices.get(name, ()))
+    for names, arity, kind in groups:
+        for name in words_of(names, version):
+            spec = OptionSpec(
+                name,
+                arity,
+                kind,
+                choices=choices.get(name, ()),
+                minimum=data.MINIMUMS.get(name),
+                may_be_none=name in data.MAY_BE_NONE.split(),
+            )
             spellings[name] = (spec, True)
-    for name in data.PAIRS.split():
+    for name in words_of(data.PAIRS, version):
         spec = OptionSpec(name, Arity.NONE, negations=_negations(name, paired_verbs))
         spellings[name] = (spec, True)
         spellings.update(dict.fromkeys(spec.negations, (spec, False)))
     for alias, name in data.ALIASES.items():
-        spellings[alias] = spellings[name]
+        if name in spellings:
+            spellings[alias] = spellings[name]
     return OptionTable(spellings, underscores)
+
+
+def words_of(text: str, version: str) -> tuple[str, ...]:
+    """Return the words of a table that hold for a version, without their bounds."""
+    words = (re.fullmatch(r"(.+?)(?:(>=|<)([\d.]+))?", word) for word in text.split())
+    found = ((w[1], w[2], w[3]) for w in words if w)
+    return tuple(
+        word
+        for word, sign, bound in found
+        if holds_between(version, bound if sign == ">=" else None, bound if sign == "<" else None)
+    )
+
+
+def parse_number(text: str) -> float | None:
+    """Return a number as Python's `float` reads it, or None."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _negations(name: str, paired_verbs: bool) -> tuple[str, ...]:

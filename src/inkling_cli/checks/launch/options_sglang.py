@@ -183,6 +183,18 @@ VALUES = """
 """
 """Take one value."""
 
+SIZES = ""
+"""Take one whole number, with the endings `k`, `K`, `M` and so on."""
+
+NUMBERS = ""
+"""Take one number."""
+
+JSON_VALUES = ""
+"""Take one JSON value."""
+
+INTEGER_LISTS = ""
+"""Take whole numbers up to the next option."""
+
 LISTS = """
     --allowed-media-domains --bucket-e2e-request-latency --bucket-inter-token-latency
     --bucket-time-to-first-token --cuda-graph-bs-decode --cuda-graph-bs-prefill
@@ -250,3 +262,9 @@ CHOICES = {
     """,
 }
 """The values that an option takes, for the options that rules look at."""
+
+MINIMUMS: dict[str, float] = {}
+"""The least number that an option takes, where there is one."""
+
+MAY_BE_NONE = ""
+"""Options for which the word `None` stands for no value."""

@@ -94,13 +94,27 @@ VALUES = """
     --response-role --revision --root-path --runner --safetensors-load-strategy
     --safetensors-prefetch-block-size --scheduler-cls --scheduling-policy
     --show-hidden-metrics-for-version --sleep-mode-backend --sparse-indexer-topk-backend
-    --spec-method --spec-model --speculative-config --ssl-ca-certs --ssl-certfile --ssl-ciphers
+    --spec-method --spec-model --ssl-ca-certs --ssl-certfile --ssl-ciphers
     --ssl-keyfile --structured-outputs-config --tokenizer --tokenizer-mode --tokenizer-revision
     --tool-call-parser --tool-parser-plugin --tool-server --tool-strict-level --uds
     --uvicorn-log-level --video-pruning-method --video-pruning-rate --watchdog-config --watermark
     --watermark-config --weight-transfer-config --worker-cls --worker-extension-cls
 """
 """Take one value."""
+
+SIZES = ""
+"""Take one whole number, with the endings `k`, `K`, `M` and so on."""
+
+NUMBERS = ""
+"""Take one number."""
+
+JSON_VALUES = """
+    --speculative-config
+"""
+"""Take one JSON value."""
+
+INTEGER_LISTS = ""
+"""Take whole numbers up to the next option."""
 
 LISTS = """
     --allowed-media-domains --api-key --collect-detailed-traces --cpu-offload-params
@@ -167,3 +181,11 @@ CHOICES = {
     """,
 }
 """The values that an option takes, for the options that rules look at."""
+
+MINIMUMS: dict[str, float] = {
+    "--max-num-seqs": 1,
+}
+"""The least number that an option takes, where there is one."""
+
+MAY_BE_NONE = "--max-cpu-loras"
+"""Options for which the word `None` stands for no value."""

@@ -67,6 +67,11 @@ class LaunchSubject:
         return self.launch.engine
 
     @property
+    def described_version(self) -> str:
+        """The known version of the engine whose rules are applied."""
+        return self.engine.described_version(self.version)
+
+    @property
     def is_inkling(self) -> bool:
         """Whether the base model is an Inkling, by its config, its name, or its adapters."""
         if self.model.is_inkling is not None:

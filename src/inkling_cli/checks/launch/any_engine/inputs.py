@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from inkling_cli.checks.engine import Engine
+from inkling_cli.checks.engine import Engine, parse_version
 from inkling_cli.checks.finding import Location, Severity
 from inkling_cli.checks.launch.launch import ProblemKind
 from inkling_cli.checks.launch.parse_arguments import is_unknown
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
-from inkling_cli.checks.rule import Defect, parse_version
+from inkling_cli.checks.rule import Defect
 
 
 @LAUNCH_RULES.rule("LCH101", "model-not-found", Severity.INFO)
@@ -116,20 +116,20 @@ def check_config_file_not_found(subject: LaunchSubject) -> Iterator[Defect]:
 
 @LAUNCH_RULES.rule("LCH106", "engine-version-untested", Severity.INFO)
 def check_engine_version_untested(subject: LaunchSubject) -> Iterator[Defect]:
-    """The engine's version is not the one whose behaviour the rules describe.
+    """The engine's version is none of those whose behaviour the rules describe.
 
     *What it checks*: `--engine-version`, or the tag of the container image, against the known
-    version.
+    versions.
 
     *Why it matters*: options and limits change between versions: a finding may no longer hold, and
     there may be others.
 
-    *How to fix*: read the findings with care, or check with the known version.
+    *How to fix*: read the findings with care, or check with a known version.
     """
-    known = subject.engine.known_version
-    if parse_version(subject.version) != parse_version(known):
+    described = subject.described_version
+    if parse_version(subject.version) != parse_version(described):
         yield Defect(
             f"the launch is for {subject.engine.display_name} {subject.version}, "
-            f"the rules describe {known}",
+            f"the rules describe {described}",
             location=Location(subject.launch.location.file, subject.launch.location.line),
         )

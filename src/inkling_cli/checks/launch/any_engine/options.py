@@ -4,41 +4,84 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from inkling_cli.checks.finding import Severity
-from inkling_cli.checks.launch.launch import OptionUse, parse_integer
-from inkling_cli.checks.launch.options import OptionSpec, option_table
+from inkling_cli.checks.launch.launch import OptionUse
+from inkling_cli.checks.launch.options import OptionSpec, ValueKind, option_table, parse_number
 from inkling_cli.checks.launch.parse_arguments import is_unknown
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
+from inkling_cli.checks.stage import Stage
 from inkling_runtime.errors import format_names
 
-_MAY_BE_NONE = ("--max-cpu-loras",)
 _HAVE_THEIR_OWN_RULE = ("--max-lora-rank", "--lora-target-modules")
 _MAY_REPEAT = ("--middleware",)
 
 
-@LAUNCH_RULES.rule("LCH007", "value-not-a-number", Severity.ERROR)
+@LAUNCH_RULES.rule("LCH007", "value-not-a-number", Severity.ERROR, stage=Stage.COMMAND_LINE)
 def check_value_not_a_number(subject: LaunchSubject) -> Iterator[Defect]:
-    """An option that takes a whole number has something else.
+    """An option that takes a number has something else.
 
-    *What it checks*: the values of all options that the engine reads as whole numbers.
+    *What it checks*: the values of all options that the engine reads as whole numbers, as sizes
+    like `8k`, or as numbers.
 
     *Why it matters*: the server refuses to start.
 
-    *How to fix*: give a whole number.
+    *How to fix*: give a number.
     """
     for use, spec in _uses(subject):
-        for value in use.values:
-            if not spec.is_integer or parse_integer(value) is not None:
-                continue
-            if not (value == "None" and spec.name in _MAY_BE_NONE):
+        if spec.kind in (ValueKind.INTEGER, ValueKind.SIZE, ValueKind.NUMBER):
+            for value in use.values:
+                if not spec.takes(value):
+                    yield Defect(
+                        f"`{use.spelled}` is `{value}`, expected {spec.kind.value}",
+                        location=use.location,
+                    )
+
+
+@LAUNCH_RULES.rule("LCH013", "value-not-json", Severity.ERROR, stage=Stage.COMMAND_LINE)
+def check_value_not_json(subject: LaunchSubject) -> Iterator[Defect]:
+    """An option that takes JSON has something else.
+
+    *What it checks*: the values of all options that the engine reads as JSON.
+
+    *Why it matters*: the server refuses to start. In a shell the double quotes of JSON vanish
+    unless the whole value stands in single quotes.
+
+    *How to fix*: write JSON, in single quotes: `'{"method": "mtp"}'`.
+    """
+    for use, spec in _uses(subject):
+        for value in use.values if spec.kind is ValueKind.JSON else ():
+            if not spec.takes(value):
                 yield Defect(
-                    f"`{use.spelled}` is `{value}`, expected a whole number",
-                    location=use.location,
+                    f"`{use.spelled}` is `{value}`, expected JSON",
+                    f"write JSON in single quotes: `{use.spelled} '{{…}}'`",
+                    use.location,
                 )
 
 
-@LAUNCH_RULES.rule("LCH008", "value-not-a-choice", Severity.ERROR)
+@LAUNCH_RULES.rule("LCH014", "value-below-minimum", Severity.ERROR, stage=Stage.COMMAND_LINE)
+def check_value_below_minimum(subject: LaunchSubject) -> Iterator[Defect]:
+    """A number is smaller than the engine takes.
+
+    *What it checks*: the values of all options that have a least value. (`--max-loras` and
+    `--max-loras-per-batch` have rules of their own.)
+
+    *Why it matters*: the server refuses to start.
+
+    *How to fix*: give at least the least value.
+    """
+    for use, spec in _uses(subject):
+        for value in use.values if spec.minimum is not None else ():
+            number = parse_number(value)
+            if number is not None and spec.minimum is not None and number < spec.minimum:
+                yield Defect(
+                    f"`{use.spelled}` is {value}, expected at least {spec.minimum:g}",
+                    f"write `{use.spelled} {spec.minimum:g}` or more",
+                    use.location,
+                )
+
+
+@LAUNCH_RULES.rule("LCH008", "value-not-a-choice", Severity.ERROR, stage=Stage.COMMAND_LINE)
 def check_value_not_a_choice(subject: LaunchSubject) -> Iterator[Defect]:
     """An option that takes one of a few values has another.
 
@@ -91,7 +134,7 @@ def check_repeated_option(subject: LaunchSubject) -> Iterator[Defect]:
 
 def _uses(subject: LaunchSubject) -> Iterator[tuple[OptionUse, OptionSpec]]:
     """Yield the uses whose values are known, with their options."""
-    table = option_table(subject.engine)
+    table = option_table(subject.engine, subject.version)
     for use in subject.launch.uses:
         if "." not in use.name and not any(map(is_unknown, use.values)):
             yield use, table.spec(use.name)

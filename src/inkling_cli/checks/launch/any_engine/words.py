@@ -7,10 +7,11 @@ from inkling_cli.checks.launch.launch import ProblemKind
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
+from inkling_cli.checks.stage import Stage
 from inkling_runtime.errors import format_names
 
 
-@LAUNCH_RULES.rule("LCH001", "misspelt-option", Severity.ERROR)
+@LAUNCH_RULES.rule("LCH001", "misspelt-option", Severity.ERROR, stage=Stage.COMMAND_LINE)
 def check_misspelt_option(subject: LaunchSubject) -> Iterator[Defect]:
     """An option that the engine does not have looks like one that it has.
 
@@ -26,13 +27,13 @@ def check_misspelt_option(subject: LaunchSubject) -> Iterator[Defect]:
         (nearest,) = problem.detail
         yield Defect(
             f"`{problem.text}` is not an option of {subject.engine.display_name} "
-            f"{subject.engine.known_version}, `{nearest}` is",
+            f"{subject.described_version}, `{nearest}` is",
             f"did you mean `{nearest}`?",
             problem.location,
         )
 
 
-@LAUNCH_RULES.rule("LCH002", "unknown-option", Severity.WARNING)
+@LAUNCH_RULES.rule("LCH002", "unknown-option", Severity.WARNING, stage=Stage.COMMAND_LINE)
 def check_unknown_option(subject: LaunchSubject) -> Iterator[Defect]:
     """An option is neither known nor near a known one.
 
@@ -47,13 +48,13 @@ def check_unknown_option(subject: LaunchSubject) -> Iterator[Defect]:
     for problem in subject.launch.problems_of(ProblemKind.UNKNOWN_OPTION):
         yield Defect(
             f"`{problem.text}` is not an option of {subject.engine.display_name} "
-            f"{subject.engine.known_version}; what it does was not checked",
+            f"{subject.described_version}; what it does was not checked",
             "look it up in the engine's `--help`, or remove it",
             problem.location,
         )
 
 
-@LAUNCH_RULES.rule("LCH003", "ambiguous-option", Severity.ERROR)
+@LAUNCH_RULES.rule("LCH003", "ambiguous-option", Severity.ERROR, stage=Stage.COMMAND_LINE)
 def check_ambiguous_option(subject: LaunchSubject) -> Iterator[Defect]:
     """An abbreviated option fits several options.
 
@@ -72,7 +73,7 @@ def check_ambiguous_option(subject: LaunchSubject) -> Iterator[Defect]:
         )
 
 
-@LAUNCH_RULES.rule("LCH004", "option-without-value", Severity.ERROR)
+@LAUNCH_RULES.rule("LCH004", "option-without-value", Severity.ERROR, stage=Stage.COMMAND_LINE)
 def check_option_without_value(subject: LaunchSubject) -> Iterator[Defect]:
     """An option that takes a value has none.
 
@@ -91,7 +92,7 @@ def check_option_without_value(subject: LaunchSubject) -> Iterator[Defect]:
         )
 
 
-@LAUNCH_RULES.rule("LCH005", "switch-with-value", Severity.ERROR)
+@LAUNCH_RULES.rule("LCH005", "switch-with-value", Severity.ERROR, stage=Stage.COMMAND_LINE)
 def check_switch_with_value(subject: LaunchSubject) -> Iterator[Defect]:
     """A switch has a value: `--enable-lora=true`.
 
@@ -111,7 +112,7 @@ def check_switch_with_value(subject: LaunchSubject) -> Iterator[Defect]:
         )
 
 
-@LAUNCH_RULES.rule("LCH006", "stray-argument", Severity.ERROR)
+@LAUNCH_RULES.rule("LCH006", "stray-argument", Severity.ERROR, stage=Stage.COMMAND_LINE)
 def check_stray_argument(subject: LaunchSubject) -> Iterator[Defect]:
     """A word of the launch belongs to no option.
 
@@ -152,7 +153,7 @@ def check_variable_not_exported(subject: LaunchSubject) -> Iterator[Defect]:
             )
 
 
-@LAUNCH_RULES.rule("LCH011", "adapter-entry-malformed", Severity.ERROR)
+@LAUNCH_RULES.rule("LCH011", "adapter-entry-malformed", Severity.ERROR, stage=Stage.COMMAND_LINE)
 def check_adapter_entry_malformed(subject: LaunchSubject) -> Iterator[Defect]:
     """A value of the adapter option names no adapter.
 

@@ -1,0 +1,118 @@
+"""Breaches and clean siblings of the rules over launches of SGLang."""
+
+from checks.launch_case import SGLANG, SGLANG_ADAPTER, SGLANG_LATER, Case
+
+SGLANG_CASES = (
+    Case("SGL001", f"{SGLANG} --random_seed 4", f"{SGLANG} --random-seed 4"),
+    Case(
+        "SGL002",
+        "model-path: {model}\nlora-backend: triton\nlora-paths: [a={adapters}/released]\n",
+        "model-path: {model}\nlora-backend: triton\nlora-paths: [a={adapters}/released]\n"
+        "env: {{}}\n",
+        file="launch.yaml",
+    ),
+    Case("SGL003", f"{SGLANG} --max-lora-rank 8", SGLANG),
+    Case("SGL101", f"{SGLANG} --max-loras-per-batch 0", SGLANG, also=("SGL003",)),
+    Case(
+        "SGL102", f"{SGLANG_ADAPTER} --max-loaded-loras 4", f"{SGLANG_ADAPTER} --max-loaded-loras 8"
+    ),
+    Case(
+        "SGL103",
+        f"{SGLANG_ADAPTER} b={{adapters}}/twin --max-loras-per-batch 1 --max-loaded-loras 1",
+        f"{SGLANG_ADAPTER} --max-loras-per-batch 1 --max-loaded-loras 1",
+    ),
+    Case(
+        "SGL104",
+        f"{SGLANG_ADAPTER} --max-lora-rank 1",
+        f"{SGLANG_ADAPTER} --max-lora-rank 2",
+    ),
+    Case(
+        "SGL105",
+        f"{SGLANG} --lora-backend triton --max-loras-per-batch 1 "
+        '--lora-paths \'{{"lora_name":"a","lora_path":"{adapters}/released","pinned":true}}\'',
+        f"{SGLANG} --lora-backend triton --max-loras-per-batch 2 "
+        '--lora-paths \'{{"lora_name":"a","lora_path":"{adapters}/released","pinned":true}}\'',
+    ),
+    Case(
+        "SGL201",
+        f"{SGLANG_LATER} --experts-shared-outer-loras",
+        f"{SGLANG_LATER} --experts-shared-outer-loras --lora-target-modules all",
+    ),
+    Case(
+        "SGL202",
+        f"{SGLANG_ADAPTER} --lora-target-modules all qkvr",
+        f"{SGLANG_ADAPTER} --lora-target-modules all",
+    ),
+    Case(
+        "SGL203",
+        f"{SGLANG_LATER} --lora-target-modules qkvr w1",
+        f"{SGLANG_LATER} --lora-target-modules qkvr gate_proj up_proj",
+    ),
+    Case(
+        "SGL204",
+        f"{SGLANG} --lora-paths a={{adapters}}/released",
+        f"{SGLANG} --lora-paths a={{adapters}}/attention",
+    ),
+    Case(
+        "SGL205",
+        f"{SGLANG_LATER} --lora-target-modules all --lora-paths a={{adapters}}/released-names",
+        f"{SGLANG_LATER} --lora-target-modules all --lora-paths a={{adapters}}/runtime-names",
+    ),
+    Case(
+        "SGL206",
+        f"{SGLANG_LATER} --lora-target-modules qkvr --lora-paths a={{adapters}}/attention",
+        f"{SGLANG_LATER} --lora-target-modules qkvr wo_ud --lora-paths a={{adapters}}/attention",
+    ),
+    Case(
+        "SGL207",
+        f"{SGLANG_ADAPTER} --lora-target-modules qkvr wo_ud gate_up_proj down_proj",
+        f"{SGLANG_ADAPTER} --lora-target-modules qkvr wo_ud gate_up_proj down_proj lm_head",
+    ),
+    Case(
+        "SGL208",
+        f"{SGLANG} --lora-backend triton --lora-paths a={{adapters}}/no-head-name",
+        f"{SGLANG} --lora-backend triton --lora-paths a={{adapters}}/runtime-names",
+    ),
+    Case(
+        "SGL301",
+        f"{SGLANG_ADAPTER} b={{adapters}}/stacks",
+        f"{SGLANG_ADAPTER} b={{adapters}}/twin",
+    ),
+    Case(
+        "SGL302",
+        f"{SGLANG} --lora-backend triton --lora-paths b={{adapters}}/stacks "
+        "--experts-shared-outer-loras",
+        f"{SGLANG} --lora-backend triton --lora-paths b={{adapters}}/stacks",
+    ),
+    Case(
+        "SGL303",
+        f"{SGLANG_ADAPTER} --no-experts-shared-outer-loras",
+        f"{SGLANG_ADAPTER} --experts-shared-outer-loras",
+    ),
+    Case(
+        "SGL304",
+        f"{SGLANG_LATER} --lora-target-modules all",
+        f"{SGLANG_LATER} --lora-target-modules all --experts-shared-outer-loras",
+        lora=("{adapters}/released",),
+    ),
+    Case(
+        "SGL305",
+        f"{SGLANG_LATER} --lora-target-modules all",
+        f"{SGLANG_LATER} --lora-target-modules qkvr wo_ud",
+    ),
+    Case(
+        "SGL401",
+        f"{SGLANG} --lora-backend triton --lora-paths a={{adapters}}/rslora",
+        SGLANG_ADAPTER,
+    ),
+    Case(
+        "SGL402",
+        f"{SGLANG} --lora-backend triton --lora-paths a={{adapters}}/alpha-pattern",
+        SGLANG_ADAPTER,
+    ),
+    Case(
+        "SGL403",
+        f"{SGLANG} --lora-backend triton --lora-paths a={{adapters}}/rank-pattern",
+        SGLANG_ADAPTER,
+    ),
+)
