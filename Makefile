@@ -39,8 +39,8 @@ test: $(INSTALLED)  ## all tests that need no GPU
 test-gpu: $(INSTALLED)  ## the tests that need a GPU; fails without one
 	$(BIN)/pytest -m gpu --require-gpu
 
-golden: $(INSTALLED)  ## rewrite the golden files of the command line
-	$(BIN)/pytest tests/cli --golden-update
+golden: $(INSTALLED)  ## rewrite the golden files: of the command line, of the rules' messages
+	$(BIN)/pytest tests/cli tests/checks/test_rule_messages.py --golden-update
 
 docs: $(INSTALLED)  ## regenerate docs/rules.md and docs/cli.md
 	$(BIN)/python -m inkling_cli.docs

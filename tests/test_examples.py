@@ -1,5 +1,6 @@
 """Every example runs, as it says."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+import yaml
 
 from inkling_runtime.adapter.safetensors_file import read_header
 
@@ -53,6 +55,37 @@ def test_convert_in_python(tmp_path):
     again = run(*words, tmp_path / "out")
     assert again.returncode == 1
     assert "exists" in again.stderr
+
+
+def test_the_workflow_annotates_and_writes_sarif(tmp_path):
+    workflow = yaml.safe_load((EXAMPLES / "github-actions.yml").read_text("utf-8"))
+    (tmp_path / "serving" / "notes").mkdir(parents=True)
+    (tmp_path / "serving" / "notes" / "how to.md").write_text("Start it.\n")
+    (tmp_path / "serving" / "deploy.yaml").write_text("kind: Namespace\napiVersion: v1\n")
+    launch = tmp_path / "serving" / "serve.sh"
+    launch.write_text("vllm serve org/Inkling --enable-lora --max-loras 0\n")
+    run("git", "init", "--quiet", cwd=tmp_path)
+    run("git", "add", ".", cwd=tmp_path)
+    (job,) = workflow["jobs"].values()
+    steps = [step["run"] for step in job["steps"] if "inkling check-config" in step.get("run", "")]
+    assert len(steps) == 2
+
+    def run_step(step):
+        variables = [f"{name}={value}" for name, value in workflow["env"].items()]
+        return run("env", *variables, "bash", "-e", "-o", "pipefail", "-c", step, cwd=tmp_path)
+
+    write_sarif, annotate = steps
+    done = run_step(write_sarif)
+    assert (done.returncode, done.stderr) == (0, "")
+    (upload,) = [step for step in job["steps"] if "upload-sarif" in step.get("uses", "")]
+    log = json.loads((tmp_path / upload["with"]["sarif_file"]).read_text("utf-8"))
+    assert "VLM101" in [result["ruleId"] for result in log["runs"][0]["results"]]
+    done = run_step(annotate)
+    assert done.returncode == 123, "what xargs says of a command that ended with 1"
+    assert "::error file=serving/serve.sh,line=1,title=VLM101 " in done.stdout
+    launch.write_text("INKLING_MULTIMEM_AR=0 vllm serve org/Inkling --enable-lora\n")
+    done = run_step(annotate)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_every_example_is_tested():

@@ -40,5 +40,5 @@ def test_transcripts_are_true(tmp_path, monkeypatch, capsys):
 def test_every_command_is_in_the_table():
     from inkling_cli.main import COMMANDS
 
-    for name, _, _ in COMMANDS:
+    for name in COMMANDS:
         assert f"`inkling {name}" in README, name

@@ -19,6 +19,7 @@ from inkling_cli.checks.finding import Finding, Location, Report, Severity
 from inkling_cli.checks.rule import Registry, Rule
 from inkling_cli.main import build_app
 from inkling_cli.render.json_report import report_object
+from inkling_cli.render.rules import STAGE_MEANINGS, held_for, met_at
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 WIDTH = 80
@@ -49,8 +50,21 @@ machine.
 | `sarif` | code scanning services: a SARIF 2.1.0 log |
 
 The object of `json` has the same keys for every command with findings; a command adds its own
-after them (`check-config`: `launches`). Every key of a finding is always there, `null` where
-unknown. `version` rises when a key changes its meaning or goes; new keys may come at any time.
+after them (`check-config`: `launches`, each with its `outcome`). Every key of a finding is always
+there, `null` where unknown. `version` rises when a key changes its meaning or goes; new keys may
+come with any release.
+
+Its JSON Schema (draft 2020-12) lies in the package, in the repository as
+`src/inkling_cli/schemas/report.schema.json`:
+
+```python
+from importlib.resources import files
+
+schema = files("inkling_cli") / "schemas" / "report.schema.json"
+```
+
+A finding has exactly the keys of the schema of the same release; everything around the findings
+may have more.
 
 ```json
 {example}
@@ -58,6 +72,37 @@ unknown. `version` rises when a key changes its meaning or goes; new keys may co
 
 `fix` says what to set, by the input's own key names; `null` removes the key. Errors are not part
 of the object: with exit code 2 stdout is empty.
+
+The outcome of a launch is what its findings make of it. It is "refused", with the first
+[stage](rules.md#stages) at which the engine refuses the launch or an adapter, or "starts" with the
+stage `null`, where nothing known keeps it from starting. What no rule
+knows is not seen.
+
+## Many files, pre-commit and CI
+
+Several files are checked in one run, with one report: `inkling check-config serving/*.sh`. With
+`--skip-others` files that hold no launch are passed over and counted; a file that cannot be read is
+an error all the same.
+
+The repository has two hooks for [pre-commit](https://pre-commit.com):
+
+```yaml
+repos:
+  - repo: https://github.com/OWNER/REPOSITORY
+    rev: REVISION
+    hooks:
+      - id: inkling-check-config
+        files: ^serving/
+        args: [--fail-on, warning]
+      - id: inkling-check-adapter
+        args: [--engine, vllm]
+```
+
+Without `files`, `inkling-check-config` looks at shell scripts and compose files, at YAML, JSON and
+env files with `vllm`, `sglang` or `inkling` in their names, and at YAML files whose names begin
+with `serve` or `launch`; `files` and `exclude` say it more exactly. `inkling-check-adapter` looks
+at adapters that are committed with both of their files. `examples/github-actions.yml` is a workflow
+that annotates pull requests and uploads SARIF.
 
 ## Environment of a checked launch
 
@@ -76,13 +121,29 @@ def render_rules_page() -> str:
     parts = [GENERATED, "# Rules\n"]
     versions = " and ".join(f"{e.display_name} {e.known_version}" for e in Engine)
     parts.append(
-        "What `inkling` checks. `inkling explain CODE` prints a rule in the terminal. The rules\n"
-        f"of an engine describe {versions}.\n"
+        "What `inkling` checks. `inkling explain CODE` prints a rule in the terminal. The newest\n"
+        f"versions that the rules of an engine describe are {versions}.\n"
     )
+    parts.append(_stage_section())
     for title, registry in REGISTRIES:
         parts += [f"## {title}\n", _rule_table(registry)]
         parts += [_rule_section(rule) for rule in _sorted(registry)]
     return "\n".join(parts)
+
+
+def _stage_section() -> str:
+    rows = [f"| `{stage}` | {meaning} |" for stage, meaning in STAGE_MEANINGS.items()]
+    return "\n".join(
+        (
+            "## Stages\n",
+            "When an engine meets a defect. The first stage that refuses hides all later ones. A",
+            "rule without a stage speaks of what no engine meets.\n",
+            "| stage | what the engine does there |",
+            "|---|---|",
+            *rows,
+            "",
+        )
+    )
 
 
 def _sorted(registry: Registry[Any]) -> list[Rule[Any]]:
@@ -90,15 +151,18 @@ def _sorted(registry: Registry[Any]) -> list[Rule[Any]]:
 
 
 def _rule_table(registry: Registry[Any]) -> str:
-    rows = ["| code | name | severity | engine |", "|---|---|---|---|"]
+    rows = ["| code | name | severity | engine | stage |", "|---|---|---|---|---|"]
     for rule in _sorted(registry):
         link = f"[{rule.code}](#{rule.code.lower()}-{rule.name})"
-        rows.append(f"| {link} | {rule.name} | {rule.severity} | {rule.engine or 'any'} |")
+        held, stage = held_for(rule), rule.stage or ""
+        rows.append(f"| {link} | {rule.name} | {rule.severity} | {held} | {stage} |")
     return "\n".join(rows) + "\n"
 
 
 def _rule_section(rule: Rule[Any]) -> str:
-    return f"### {rule.code} {rule.name}\n\n{rule.text}\n"
+    identity = f"{rule.severity}, {held_for(rule)}"
+    identity += f". {met}" if (met := met_at(rule)) else "."
+    return f"### {rule.code} {rule.name}\n\n{identity}\n\n{rule.text}\n"
 
 
 def render_cli_page() -> str:

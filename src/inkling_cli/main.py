@@ -1,41 +1,42 @@
 """The command line: the list of commands, and how whatever happens becomes an exit code.
 
 To add a command, write `commands/<name>.py` with a function and `EXAMPLES`, and add its line to
-`COMMANDS`. Importing this module must stay cheap: no torch, no numpy, however indirectly.
+`COMMANDS`. Importing this module must stay cheap: no torch, no numpy, however indirectly; of the
+commands only the one that was asked for is imported.
 """
 
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
-from inkling_cli.commands import (
-    check_adapter,
-    check_config,
-    convert_adapter,
-    demo,
-    explain,
-    generate,
-    inspect,
-)
 from inkling_cli.exit_codes import ExitCode
 from inkling_cli.output import Output, silence
 from inkling_runtime import __version__
 from inkling_runtime.errors import InklingError
 
-COMMANDS: tuple[tuple[str, Callable[..., int], Sequence[str]], ...] = (
-    ("inspect", inspect.inspect, inspect.EXAMPLES),
-    ("check-config", check_config.check_config, check_config.EXAMPLES),
-    ("check-adapter", check_adapter.check, check_adapter.EXAMPLES),
-    ("convert-adapter", convert_adapter.convert_adapter, convert_adapter.EXAMPLES),
-    ("generate", generate.generate, generate.EXAMPLES),
-    ("demo", demo.demo, demo.EXAMPLES),
-    ("explain", explain.explain, explain.EXAMPLES),
-)
-"""Name, function and examples of each command, in the order of `--help`."""
+COMMANDS = {
+    "inspect": "inspect:inspect",
+    "check-config": "check_config:check_config",
+    "plan": "plan:plan",
+    "check-adapter": "check_adapter:check",
+    "convert-adapter": "convert_adapter:convert_adapter",
+    "generate": "generate:generate",
+    "demo": "demo:demo",
+    "explain": "explain:explain",
+}
+"""Each command → its module in `commands/` and its function, in the order of `--help`."""
+
+
+def load_command(name: str) -> tuple[Callable[..., int], Sequence[str]]:
+    """Return a command's function and examples, importing its module."""
+    module_name, _, function = COMMANDS[name].partition(":")
+    module = import_module(f"inkling_cli.commands.{module_name}")
+    return getattr(module, function), module.EXAMPLES
 
 
 def _show_version(is_wanted: bool) -> None:
@@ -62,17 +63,18 @@ def format_examples(examples: Sequence[str]) -> str:
     return "\n".join(("\b", "Examples:", *(f"  {example}" for example in examples)))
 
 
-def build_app() -> typer.Typer:
-    """Return the application with all commands."""
+def build_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """Return the application with these commands, all by default."""
     app = typer.Typer(
         add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    epilog = format_examples([examples[0] for _, _, examples in COMMANDS])
+    commands = {name: load_command(name) for name in names}
+    epilog = format_examples([examples[0] for _, examples in commands.values()])
     app.callback(invoke_without_command=True, epilog=epilog)(inkling)
-    for name, function, examples in COMMANDS:
+    for name, (function, examples) in commands.items():
         app.command(name, epilog=format_examples(examples))(function)
     return app
 
@@ -100,7 +102,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    command = typer.main.get_command(build_app())
+    asked = next((word for word in arguments if not word.startswith("-")), "")
+    app = build_app([asked] if asked in COMMANDS else COMMANDS)
+    command = typer.main.get_command(app)
     result = command.main(list(arguments), prog_name="inkling", standalone_mode=False)
     return int(result or ExitCode.CLEAN)
 
@@ -109,8 +113,8 @@ def _show_usage_error(error: typer.TyperException) -> None:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "inkling"
     hint = f"`{path} --help` says what it takes"
-    if path == "inkling check-config" and hasattr(error, "option_name"):
-        hint = "the words of a launch go after `--`: `inkling check-config -- vllm serve …`"
+    if path in ("inkling check-config", "inkling plan") and hasattr(error, "option_name"):
+        hint = f"the words of a launch go after `--`: `{path} -- vllm serve …`"
     is_unknown_option = hasattr(error, "possibilities")
     message = (error.message if is_unknown_option else error.format_message()).rstrip(".")
     Output("inkling").show_error(message[:1].lower() + message[1:], hint)

@@ -9,7 +9,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any, Literal, TextIO
@@ -53,8 +53,17 @@ class Output:
         self.is_json = output_format.value == "json"
         self.format = OutputFormat(output_format.value)
 
+    @property
+    def width(self) -> int | None:
+        """The columns of the terminal; None where nobody reads along."""
+        return _terminal_width(sys.stdout)
+
     def show_report(
-        self, report: Report, checked: str, details: Mapping[str, Any] | None = None
+        self,
+        report: Report,
+        checked: str,
+        details: Mapping[str, Any] | None = None,
+        outcomes: Sequence[str] = (),
     ) -> None:
         """Show findings.
 
@@ -62,10 +71,11 @@ class Output:
             report: the findings, sorted.
             checked: what was looked at, for the last line: `1 launch of vLLM 0.33.0`.
             details: further keys of the JSON object.
+            outcomes: what becomes of what was checked, a sentence each, for people.
         """
         match self.format:
             case OutputFormat.FULL:
-                self._print(render_full(report, checked, _terminal_width(sys.stdout)))
+                self._print(render_full(report, checked, _terminal_width(sys.stdout), outcomes))
             case OutputFormat.CONCISE:
                 self._print(render_concise(report, checked))
             case OutputFormat.JSON:

@@ -168,6 +168,14 @@ def write_model(folder: Path, **changes: Any) -> Path:
     return folder
 
 
+def write_text_model(folder: Path) -> Path:
+    """Write the config.json of the text model alone and return its folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    values = {**MODEL_CONFIG["text_config"], "architectures": ["InklingForCausalLM"]}
+    (folder / "config.json").write_text(json.dumps(values))
+    return folder
+
+
 def _name(layer: int, module: str) -> str:
     return f"language_model.layers.{layer}.{module}"
 
@@ -181,6 +189,7 @@ def write_world(root: Path) -> Path:
     write_model(root / "model")
     write_model(root / "llama", architectures=["LlamaForCausalLM"], model_type="llama")
     write_model(root / "torn", text_config={"model_type": "inkling_model"})
+    write_text_model(root / "text-only")
     adapters = root / "adapters"
     write_adapter(adapters / "released")
     write_adapter(adapters / "twin")
@@ -206,7 +215,54 @@ def write_world(root: Path) -> Path:
     write_adapter(adapters / "rank-pattern", mixed, rank_pattern={"wq_du": 1})
     write_adapter(adapters / "alpha-pattern", alpha_pattern={"wq_du": 8})
     (write_adapter(adapters / "torn") / "adapter_model.safetensors").write_bytes(b"\0" * 4)
+    padded = {**released_modules(2), "language_model.lm_head": ((2, HIDDEN), (192, 2))}
+    write_adapter(adapters / "padded-head", padded)
+    write_adapter(adapters / "dora", use_dora=True)
+    write_adapter(adapters / "ia3", peft_type="IA3")
+    (write_adapter(adapters / "added-tokens") / "added_tokens.json").write_text('{"<a>": 500}')
+    moved = write_adapter(adapters / "other-file")
+    (moved / "adapter_model.safetensors").rename(moved / "model.safetensors")
+    _write_what_vllm_refuses(root)
     return root
+
+
+def _write_what_vllm_refuses(root: Path) -> None:
+    adapters, whole = root / "adapters", modules_for_vllm(2)
+    write_adapter(adapters / "dora-for-vllm", whole, use_dora=True)
+    misnamed = {name.replace("1.attn.wo_ud", "1.attn.wo_du"): s for name, s in whole.items()}
+    write_adapter(adapters / "misnamed", misnamed)
+    bare = {name.removeprefix("language_model."): s for name, s in whole.items()}
+    write_adapter(adapters / "bare", bare)
+    incomplete = {name: s for name, s in whole.items() if not name.endswith(".experts.w2")}
+    write_adapter(adapters / "incomplete", incomplete)
+    oversized = {**whole, _name(1, "attn.wo_ud"): ((2, QUERY + 32), (HIDDEN, 2))}
+    write_adapter(adapters / "oversized", oversized)
+    packed = dict(attention_modules(2))
+    for layer in (1, 2):
+        wide, narrow = (2 * EXPERTS, HIDDEN), (2 * INNER, 2 * EXPERTS)
+        packed[_name(layer, "mlp.experts.base_layer")] = (wide, narrow)
+        packed[_name(layer, "mlp.experts")] = ((2 * EXPERTS, INNER), (HIDDEN, 2 * EXPERTS))
+    write_adapter(adapters / "packed", packed)
+    pickled = write_adapter(adapters / "pickled", whole)
+    (pickled / "adapter_model.safetensors").rename(pickled / "adapter_model.bin")
+    text = MODEL_CONFIG["text_config"]
+    _write_text_config(root / "no-sink", {**text, "shared_expert_sink": False})
+    _write_text_config(root / "no-local-ids", _without(text, "local_layer_ids"))
+    kinds = ["dense", "sparse", "sparse"]
+    without = _without(text, "dense_mlp_idx")
+    _write_text_config(root / "no-dense-index", {**without, "mlp_layer_types": kinds})
+    _write_text_config(root / "short", {**text, "model_max_length": 4096})
+    write_model(root / "no-architecture", architectures=[])
+    write_model(root / "nvfp4", quantization_config={"quant_algo": "NVFP4"})
+    write_model(root / "mtp", mtp_config={"num_nextn_predict_layers": 2})
+
+
+def _write_text_config(folder: Path, text: Mapping[str, Any]) -> None:
+    write_model(folder, text_config=dict(text))
+
+
+def _without(values: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name != key}
 
 
 def _per_expert_stacks(rank: int) -> Shapes:

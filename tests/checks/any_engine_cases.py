@@ -13,8 +13,8 @@ ANY_ENGINE = (
     Case("LCH008", f"{VLLM} --dtype bf16", f"{VLLM} --dtype bfloat16"),
     Case(
         "LCH013",
-        f"{VLLM} --speculative-config method=mtp",
-        f"{VLLM} --speculative-config '{{{{}}}}'",
+        f"{VLLM} --override-generation-config temperature=1",
+        f"{VLLM} --override-generation-config '{{{{}}}}'",
     ),
     Case("LCH014", f"{VLLM} --max-num-seqs 0", f"{VLLM} --max-num-seqs 1"),
     Case("LCH009", f"{VLLM} --seed 1 --seed 2", f"{VLLM} --seed 2"),
@@ -42,6 +42,14 @@ ANY_ENGINE = (
     Case("LCH105", f"{VLLM} --config nowhere.yaml", VLLM),
     Case("LCH106", "vllm serve {model}", "vllm serve {model}", engine_version="0.32.0"),
     Case(
+        "LCH107",
+        "INKLING_MULTIMEM_AR=0\n",
+        "services:\n  a:\n    image: vllm/vllm-openai\n    command: {model}\n"
+        "    environment: [INKLING_MULTIMEM_AR=0]\n",
+        file="x.env",
+        clean_file="compose.yaml",
+    ),
+    Case(
         "LCH201",
         f"{VLLM_LORA} --lora-modules a=org/adapter",
         f"{VLLM_LORA} --lora-modules a={{adapters}}/for-vllm",
@@ -51,15 +59,21 @@ ANY_ENGINE = (
         f"{VLLM_LORA} --lora-modules a={{adapters}}/torn",
         f"{VLLM_LORA} --lora-modules a={{adapters}}/for-vllm",
     ),
+    Case(
+        "LCH301",
+        f"{VLLM_ADAPTER} --max-loras 40",
+        f"{VLLM_ADAPTER} --max-loras 4",
+        gpu_memory=33 << 20,
+    ),
     Case("LCH205", f"{VLLM_LORA} --lora-modules a={{adapters}}/released", VLLM_ADAPTER),
     Case(
         "LCH203",
-        f"{VLLM_ADAPTER} a={{adapters}}/twin-for-vllm",
-        f"{VLLM_ADAPTER} b={{adapters}}/twin-for-vllm",
+        f"{VLLM_ADAPTER} a={{adapters}}/twin-for-vllm --max-loras 2",
+        f"{VLLM_ADAPTER} b={{adapters}}/twin-for-vllm --max-loras 2",
     ),
     Case(
         "LCH204",
-        f"{VLLM_ADAPTER} b={{adapters}}/for-vllm",
-        f"{VLLM_ADAPTER} b={{adapters}}/twin-for-vllm",
+        f"{VLLM_ADAPTER} b={{adapters}}/for-vllm --max-loras 2",
+        f"{VLLM_ADAPTER} b={{adapters}}/twin-for-vllm --max-loras 2",
     ),
 )

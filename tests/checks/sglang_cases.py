@@ -1,6 +1,7 @@
 """Breaches and clean siblings of the rules over launches of SGLang."""
 
 from checks.launch_case import SGLANG, SGLANG_ADAPTER, SGLANG_LATER, Case
+from checks.sglang_cases_server import SGLANG_SERVER_CASES
 
 SGLANG_CASES = (
     Case("SGL001", f"{SGLANG} --random_seed 4", f"{SGLANG} --random-seed 4"),
@@ -20,6 +21,7 @@ SGLANG_CASES = (
         "SGL103",
         f"{SGLANG_ADAPTER} b={{adapters}}/twin --max-loras-per-batch 1 --max-loaded-loras 1",
         f"{SGLANG_ADAPTER} --max-loras-per-batch 1 --max-loaded-loras 1",
+        also=("SGL110",),
     ),
     Case(
         "SGL104",
@@ -46,7 +48,8 @@ SGLANG_CASES = (
     Case(
         "SGL203",
         f"{SGLANG_LATER} --lora-target-modules qkvr w1",
-        f"{SGLANG_LATER} --lora-target-modules qkvr gate_proj up_proj",
+        f"{SGLANG_LATER} --lora-target-modules qkvr gate_proj up_proj down_proj "
+        "--experts-shared-outer-loras",
     ),
     Case(
         "SGL204",
@@ -115,4 +118,79 @@ SGLANG_CASES = (
         f"{SGLANG} --lora-backend triton --lora-paths a={{adapters}}/rank-pattern",
         SGLANG_ADAPTER,
     ),
+    Case(
+        "SGL106",
+        f"{SGLANG_ADAPTER} --enable-lora-overlap-loading",
+        f"{SGLANG_ADAPTER} --enable-lora-overlap-loading --max-loaded-loras 16",
+    ),
+    Case(
+        "SGL107",
+        f"{SGLANG_ADAPTER} --lora-drain-wait-threshold -1",
+        f"{SGLANG_ADAPTER} --lora-drain-wait-threshold 1",
+    ),
+    Case(
+        "SGL108",
+        f"{SGLANG_ADAPTER} --lora-use-virtual-experts --max-loras-per-batch 2048",
+        f"{SGLANG_ADAPTER} --lora-use-virtual-experts --max-loras-per-batch 2047",
+    ),
+    Case(
+        "SGL109",
+        f"{SGLANG} --enable-lora --lora-backend triton --lora-target-modules qkvr wo_ud "
+        "--max-lora-rank -1",
+        f"{SGLANG} --enable-lora --lora-backend triton --lora-target-modules qkvr wo_ud "
+        "--max-lora-rank 1",
+    ),
+    Case(
+        "SGL110",
+        f"{SGLANG_ADAPTER} b={{adapters}}/twin --max-loras-per-batch 1",
+        f"{SGLANG_ADAPTER} b={{adapters}}/twin --max-loras-per-batch 2",
+    ),
+    Case(
+        "SGL111",
+        f"{SGLANG_LATER} --lora-target-modules qkvr wo_ud --dp-size 2",
+        f"{SGLANG_ADAPTER} --dp-size 2",
+    ),
+    Case(
+        "SGL112",
+        f"{SGLANG_ADAPTER} --max-loras-per-batch 1 --max-loaded-loras 1",
+        f"{SGLANG_ADAPTER} --max-loras-per-batch 1 --max-loaded-loras 2",
+        lora=("{adapters}/twin",),
+    ),
+    Case(
+        "SGL113",
+        f"{SGLANG_ADAPTER} --max-lora-rank 2048 --lora-target-modules all",
+        f"{SGLANG_ADAPTER} --max-lora-rank 2048 "
+        "--lora-target-modules qkvr wo_ud gate_up_proj down_proj lm_head",
+    ),
+    Case(
+        "SGL209",
+        f"{SGLANG} --lora-backend triton --lora-paths a={{adapters}}/padded-head",
+        SGLANG_ADAPTER,
+    ),
+    Case(
+        "SGL211",
+        f"{SGLANG} --lora-backend triton --lora-paths a={{adapters}}/dora",
+        SGLANG_ADAPTER,
+    ),
+    Case(
+        "SGL212",
+        f"{SGLANG} --lora-backend triton --lora-paths a={{adapters}}/ia3",
+        SGLANG_ADAPTER,
+    ),
+    Case(
+        "SGL213",
+        f"{SGLANG} --lora-backend triton --lora-paths a={{adapters}}/added-tokens",
+        SGLANG_ADAPTER,
+    ),
+    Case(
+        "SGL214",
+        f"{SGLANG_LATER} --lora-target-modules qkvr wo_ud gate_up_proj",
+        f"{SGLANG_LATER} --lora-target-modules qkvr wo_ud",
+    ),
+    Case(
+        "SGL215",
+        f"{SGLANG} --lora-backend triton --lora-paths a={{adapters}}/other-file",
+        SGLANG_ADAPTER,
+    ),
+    *SGLANG_SERVER_CASES,
 )

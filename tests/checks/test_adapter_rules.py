@@ -1,13 +1,10 @@
 """One injected defect gives exactly that rule's code; sound adapters give none."""
 
-import json
-
 import pytest
-import torch
 
+from checks.adapter_cases import CONSUMED, INJECTED, SPEC, convert, write_case
 from factories import (
     INKLING_SMALL,
-    TINY,
     raw_config,
     released_adapter_config,
     released_modules,
@@ -16,74 +13,11 @@ from factories import (
     write_sparse_adapter,
 )
 from inkling_cli.checks.adapter import ADAPTER_RULES, Consumer, check_adapter, read_subject
-from inkling_runtime.adapter.adapter import read_adapter
-from inkling_runtime.adapter.arrays import CONTENTS
-from inkling_runtime.adapter.convert.plan import plan_conversion
-from inkling_runtime.adapter.convert.write import write_conversion
-from inkling_runtime.adapter.dialects import DIALECTS
-from inkling_runtime.adapter.model_spec import parse_model_spec
-
-SPEC = parse_model_spec(raw_config())
-W1 = "language_model.layers.2.mlp.experts.w1"
 
 
 def codes(folder, *consumers, spec=SPEC):
     found = check_adapter(read_subject(folder, spec), list(consumers))
     return sorted({finding.code for finding in found})
-
-
-def convert(source, to, out):
-    plan = plan_conversion(read_adapter(source), DIALECTS[to], SPEC, CONTENTS)
-    write_conversion(plan, out)
-    return out
-
-
-def drop(*names):
-    def edit(tensors):
-        for name in names:
-            del tensors[name]
-
-    return edit
-
-
-def rename(old, new):
-    def edit(tensors):
-        for name in [name for name in tensors if old in name]:
-            tensors[name.replace(old, new, 1)] = tensors.pop(name)
-
-    return edit
-
-
-def replace_with(name, tensor):
-    def edit(tensors):
-        tensors[name] = tensor.to(tensors[name].dtype)
-
-    return edit
-
-
-def copy_under(name, other):
-    def edit(tensors):
-        for suffix in (".lora_A.weight", ".lora_B.weight"):
-            tensors[other + suffix] = tensors[name + suffix].clone()
-
-    return edit
-
-
-INJECTED = {
-    "ADP001": {"edit": rename("layers.1.attn.wo_ud", "layers.1.attn.wo_du")},
-    "ADP002": {"edit": drop("language_model.layers.1.attn.wq_du.lora_B.weight")},
-    "ADP003": {"config": {"rank_pattern": {"attn.wo_ud": 3}}},
-    "ADP004": {"edit": replace_with(f"{W1}.lora_A.weight", torch.ones(2, TINY.hidden))},
-    "ADP005": {
-        "edit": copy_under(
-            "language_model.layers.1.attn.wq_du",
-            "base_model.model.language_model.layers.1.attn.wq_du",
-        )
-    },
-    "ADP006": {"edit": rename("layers.3.attn.wo_ud", "layers.9.attn.wo_ud")},
-    "ADP007": {"edit": replace_with("language_model.lm_head.lora_B.weight", torch.ones(61, 2))},
-    "ADP008": {"config": {"use_dora": True}},
-}
 
 
 @pytest.mark.parametrize("code", sorted(INJECTED))
@@ -192,20 +126,14 @@ def test_without_a_model_the_adapter_is_checked_alone(tmp_path):
     assert codes(folder, Consumer.NATIVE, spec=None) == []
 
 
-def test_every_rule_is_tested():
-    text = json.dumps(list(ADAPTER_RULES.rules))
-    tested = {
-        *INJECTED,
-        "VLA001",
-        "VLA002",
-        "VLA003",
-        "SGA001",
-        "SGA002",
-        "SGA003",
-        "SGA004",
-        "SGA005",
-    }
-    assert set(json.loads(text)) == tested | {"PFA001"}
+@pytest.mark.parametrize("code", sorted(CONSUMED))
+def test_what_a_consumer_does_not_apply_gives_its_code(tmp_path, code):
+    folder, consumer = write_case(code, tmp_path)
+    assert code in codes(folder, consumer)
+
+
+def test_every_rule_has_a_case():
+    assert set(ADAPTER_RULES.rules) == {*INJECTED, *CONSUMED}
 
 
 def test_the_model_is_read_from_a_folder_or_a_file(tmp_path):

@@ -17,7 +17,8 @@ def _fill(text: str, world) -> str:
 
 def _check(case: Case, text: str, world, folder, version: str | None):
     lora = [_fill(value, world) for value in case.lora]
-    return check(_fill(text, world), folder, case.file, lora, version)
+    file = case.clean_file if text is case.clean and case.clean_file else case.file
+    return check(_fill(text, world), folder, file, lora, version, case.gpu_memory)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.code)
@@ -73,7 +74,7 @@ def test_fix_remedies_the_defect(case, world, tmp_path):
             continue
         fixed = _apply(finding.fix, _fill(case.broken, world))
         lora = [_fill(value, world) for value in case.lora]
-        after = check(fixed, tmp_path, None, lora, case.engine_version)
+        after = check(fixed, tmp_path, None, lora, case.engine_version, case.gpu_memory)
         assert case.code not in {other.code for other in after}
 
 

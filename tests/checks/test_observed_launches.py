@@ -34,8 +34,9 @@ VLLM = [
     ("for-vllm", "--enable-moe-shared-loras --fully-sharded-loras", "VLM108"),
     (
         "for-vllm",
-        "--enable-moe-shared-loras --fully-sharded-loras --lora-target-modules qkvr wo_ud",
-        "VLM108",
+        "--enable-moe-shared-loras --fully-sharded-loras --lora-target-modules "
+        "qkvr wo_ud gate_up_proj down_proj experts w13 w2 lm_head",
+        "VLM113",
     ),
     ("for-vllm", "--enable-moe-shared-loras --max-lora 8", "LCH003"),
     ("for-vllm", "--enable-moe-shared-loras --enable-lora=true", "LCH005"),

@@ -4,6 +4,7 @@ import pytest
 
 from checks.launches import launch_of
 from inkling_cli.checks.engine import Engine
+from inkling_cli.checks.launch.given import Given
 from inkling_cli.checks.launch.launch import ProblemKind
 from inkling_cli.checks.launch.options import Arity, option_table
 from inkling_cli.checks.launch.parse import parse_words
@@ -40,13 +41,13 @@ def test_other_commands_are_refused(command):
 
 
 def test_bare_options_need_the_engine_said():
-    launch = parse_words(["--model", "M", "--max-loras", "4"], {}, Engine.VLLM)
+    launch = parse_words(["--model", "M", "--max-loras", "4"], Given(engine=Engine.VLLM))
     assert launch.model == "M"
     assert launch.integer("--max-loras") == 4
 
 
 def test_said_engine_overrides_the_command():
-    assert parse_words(["vllm", "serve", "M"], {}, Engine.SGLANG).engine is Engine.SGLANG
+    assert parse_words(["vllm", "serve", "M"], Given(engine=Engine.SGLANG)).engine is Engine.SGLANG
 
 
 @pytest.mark.parametrize(
@@ -191,6 +192,6 @@ def test_every_option_of_the_table_parses_back(engine):
         words += [] if spec.arity is Arity.NONE else [value]
         if spec.name in (engine.adapters_option, engine.model_option):
             continue
-        launch = parse_words(words, {})
+        launch = parse_words(words)
         assert launch.problems == ()
         assert launch.use(spec.name) is not None

@@ -7,18 +7,19 @@ import pytest
 from checks.launches import launches_in
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location
+from inkling_cli.checks.launch.given import Given
 from inkling_cli.checks.launch.launch import ProblemKind
 from inkling_cli.checks.launch.parse import parse_launches
 from inkling_runtime.errors import InklingError
 
 
 def vllm(text: str, file: str = "launch.yaml"):
-    (launch,) = parse_launches(text, file, {}, Engine.VLLM)
+    (launch,) = parse_launches(text, file, Given(engine=Engine.VLLM))
     return launch
 
 
 def sglang(text: str, file: str = "launch.yaml"):
-    (launch,) = parse_launches(text, file, {}, Engine.SGLANG)
+    (launch,) = parse_launches(text, file, Given(engine=Engine.SGLANG))
     return launch
 
 
@@ -112,7 +113,7 @@ def test_engine_that_cannot_be_told_is_an_error():
 )
 def test_malformed_files_are_errors(text, message):
     with pytest.raises(InklingError, match=message):
-        parse_launches(text, "launch.yaml", {}, Engine.VLLM)
+        parse_launches(text, "launch.yaml", Given(engine=Engine.VLLM))
 
 
 def test_aliases_do_not_multiply_without_end():

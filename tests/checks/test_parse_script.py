@@ -4,6 +4,7 @@ import pytest
 
 from checks.launches import launches_in
 from inkling_cli.checks.finding import Location
+from inkling_cli.checks.launch.given import Given
 from inkling_cli.checks.launch.launch import ProblemKind, Variable
 from inkling_cli.checks.launch.parse import parse_launches
 from inkling_cli.checks.launch.shell_words import iter_statements
@@ -115,7 +116,7 @@ def test_assignment_that_only_fills_the_command_is_not_remembered():
 
 def test_script_starts_from_the_given_environment():
     given = {"M": Variable("M", "/m", Location()), "V": Variable("V", "0", Location())}
-    (launch,) = parse_launches("export V=1\nvllm serve $M", "serve.sh", given)
+    (launch,) = parse_launches("export V=1\nvllm serve $M", "serve.sh", Given(given))
     assert (launch.model, launch.variable("V")) == ("/m", "1")
 
 

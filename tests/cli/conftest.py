@@ -1,4 +1,4 @@
-"""The golden option, and a folder with launches, models and adapters to run commands in."""
+"""A folder with launches, models and adapters to run commands in."""
 
 import shutil
 from pathlib import Path
@@ -8,12 +8,6 @@ import pytest
 from checks.adapter_folders import write_world
 
 INPUTS = Path(__file__).parent / "golden" / "inputs"
-
-
-def pytest_addoption(parser):
-    parser.addoption(
-        "--golden-update", action="store_true", help="rewrite tests/cli/golden from what is printed"
-    )
 
 
 @pytest.fixture(scope="session")

@@ -36,11 +36,11 @@ def run(command: str, capsys, monkeypatch) -> str:
 
 
 @pytest.mark.parametrize("file", CASES, ids=lambda file: file.stem)
-def test_command_prints_what_it_did(file, request, capsys, monkeypatch, in_workspace):
+def test_command_prints_what_it_did(file, golden_update, capsys, monkeypatch, in_workspace):
     expected = file.read_text("utf-8")
     command = expected.partition("\n")[0].removeprefix("$ ")
     actual = run(command, capsys, monkeypatch)
-    if request.config.getoption("--golden-update", default=False):
+    if golden_update:
         file.write_text(actual, "utf-8")
         return
     assert actual == expected, "review the difference, then `make golden`"

@@ -3,12 +3,13 @@
 import os
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 import typer
 
 from inkling_cli import main as frame
-from inkling_cli.main import COMMANDS, main
+from inkling_cli.main import COMMANDS, load_command, main
 from inkling_runtime.errors import InklingError
 
 INKLING = [sys.executable, "-m", "inkling_cli.main"]
@@ -25,7 +26,10 @@ def command(monkeypatch):
     """Return a function that makes `inkling try-it` do something."""
 
     def set_command(function):
-        monkeypatch.setattr(frame, "COMMANDS", (("try-it", function, ("inkling try-it",)),))
+        module = ModuleType("inkling_cli.commands.try_it")
+        module.try_it, module.EXAMPLES = function, ("inkling try-it",)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        monkeypatch.setattr(frame, "COMMANDS", {"try-it": "try_it:try_it"})
 
     return set_command
 
@@ -103,11 +107,11 @@ def test_control_characters_of_an_error_are_made_visible(command, capsys):
     assert capsys.readouterr().err == "error: `\\x1b[31mred\\n`\n"
 
 
-@pytest.mark.parametrize("name", [name for name, _, _ in COMMANDS])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_help_ends_with_its_examples(name, capsys):
     assert main([name, "--help"]) == 0
     shown = capsys.readouterr().out
-    examples = next(examples for known, _, examples in COMMANDS if known == name)
+    _, examples = load_command(name)
     assert 2 <= len(examples) <= 3
     lines = [line.strip() for line in shown.splitlines()]
     assert lines[-len(examples) :] == list(examples)

@@ -4,7 +4,7 @@ Never raised and never printed here. Rules yield findings, a report collects the
 `output` show them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -40,6 +40,25 @@ class Location:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """What would remedy a finding of a launch, in the engine's terms.
+
+    Attributes:
+        options: canonical option → value, values of a list between blanks, nothing for a switch.
+        variables: environment variable → value.
+        remove: options to leave out.
+        once: options of which only the last use, the one that counts, is kept.
+        respell: an option as spelled → as it must be spelled.
+    """
+
+    options: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    remove: tuple[str, ...] = ()
+    once: tuple[str, ...] = ()
+    respell: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One defect: the rule that saw it, what is and what was expected, and the remedy apart."""
 
@@ -53,6 +72,8 @@ class Finding:
     engine_version: str | None = None
     fix: dict[str, str | None] | None = None
     """What to set, by the input's own key names: `{"--max-cpu-loras": "4"}`; None removes."""
+    change: Change | None = None
+    """The same for `--fix`, where a launch can be changed safely."""
     stage: Stage | None = None
     """Where the engine meets it; None for what no engine meets."""
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from inkling_cli.checks.engine import holds_between
-from inkling_cli.checks.finding import Finding, Location, Severity
+from inkling_cli.checks.finding import Change, Finding, Location, Severity
 from inkling_cli.checks.stage import Stage
 
 Subject = TypeVar("Subject")
@@ -30,8 +30,11 @@ class Defect:
     help: str | None = None
     location: Location = field(default_factory=Location)
     fix: dict[str, str | None] | None = None
+    change: Change | None = None
     stage: Stage | None = None
     """Where the engine meets it, if not where the rule says."""
+    severity: Severity | None = None
+    """How bad it is, if not as bad as the rule says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +65,14 @@ class Rule(Generic[Subject]):
             yield Finding(
                 self.code,
                 self.name,
-                self.severity,
+                defect.severity or self.severity,
                 defect.message,
                 defect.help,
                 defect.location,
                 self.engine,
                 version if self.engine else None,
                 defect.fix,
+                defect.change,
                 defect.stage or self.stage,
             )
 

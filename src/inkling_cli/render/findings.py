@@ -2,6 +2,7 @@
 
 import textwrap
 from collections import Counter
+from collections.abc import Sequence
 
 from rich.text import Text
 
@@ -16,8 +17,13 @@ _STYLES = {
 _NOUNS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 
 
-def render_full(report: Report, checked: str, width: int | None) -> Text:
-    """Return each finding with place and remedy, then a summary; wrapped at `width` if given."""
+def render_full(
+    report: Report, checked: str, width: int | None, outcomes: Sequence[str] = ()
+) -> Text:
+    """Return each finding with place and remedy, then a summary; wrapped at `width` if given.
+
+    What becomes of what was checked (`outcomes`) is left out where there is nothing to tell.
+    """
     text = Text()
     for finding in report.findings:
         style = _STYLES[finding.severity]
@@ -31,7 +37,10 @@ def render_full(report: Report, checked: str, width: int | None) -> Text:
             text.append("  help: ", "bold cyan")
             text.append(_indented(finding.help, "        ", width).removeprefix("        "))
         text.append("\n")
-    return text.append_text(_summary(report, checked))
+    text.append_text(_summary(report, checked))
+    for line in outcomes if report.findings else ():
+        text.append(f"\n{printable(line)}")
+    return text
 
 
 def render_concise(report: Report, checked: str) -> Text:

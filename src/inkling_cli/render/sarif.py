@@ -1,12 +1,12 @@
 """Findings as a SARIF 2.1.0 log, which code scanning services take."""
 
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from inkling_cli.checks.catalog import find_rule
 from inkling_cli.checks.finding import Finding, Location, Report, Severity
+from inkling_runtime import __version__
 
 _SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -20,7 +20,7 @@ def sarif_object(report: Report) -> dict[str, Any]:
     by_code = {finding.code: finding for finding in report.findings}
     driver = {
         "name": "inkling",
-        "version": version("inkling-cli"),
+        "version": __version__,
         "rules": [_rule(by_code[code]) for code in codes],
     }
     results = [_result(finding, codes.index(finding.code)) for finding in report.findings]

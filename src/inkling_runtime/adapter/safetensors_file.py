@@ -145,7 +145,7 @@ def _parse_metadata(entry: object, path: Path) -> dict[str, str]:
 
 
 def _is_size(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return type(value) is int and value >= 0
 
 
 def _parse_tensor(name: str, entry: object, data_start: int, path: Path) -> TensorInfo:

@@ -74,7 +74,7 @@ class AdapterFacts:
         """
         found: dict[bool, str] = {}
         for name, tensor in self.adapter.file.tensors.items():
-            if not _GATE_UP.search(name):
+            if "experts." not in name or not _GATE_UP.search(name):
                 continue
             if len(tensor.shape) == 3:
                 found.setdefault(tensor.shape[0] == 1, name)

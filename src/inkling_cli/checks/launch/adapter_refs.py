@@ -46,7 +46,7 @@ def _parse_adapter(text: str, engine: Engine, place: Location) -> AdapterRef | s
     name, equals, path = text.partition("=")
     if not equals:
         return AdapterRef(text, text, place)
-    if not name or not path:
+    if not path or (not name and engine is Engine.VLLM):
         return "it has an empty name or path"
     return AdapterRef(name, path, place)
 

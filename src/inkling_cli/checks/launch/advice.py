@@ -3,10 +3,12 @@
 import shlex
 from collections.abc import Mapping, Sequence
 
-from inkling_cli.checks.finding import Location
+from inkling_cli.checks.finding import Change, Location
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.launch import Launch, LaunchForm
+from inkling_cli.checks.launch.parse_arguments import is_unknown
 from inkling_cli.checks.rule import Defect
+from inkling_cli.checks.stage import Stage
 from inkling_runtime.errors import format_names
 
 Changes = Mapping[str, str]
@@ -21,6 +23,7 @@ def launch_defect(
     options: Changes | None = None,
     variables: Changes | None = None,
     remove: Sequence[str] = (),
+    stage: Stage | None = None,
 ) -> Defect:
     """Return a defect of a launch that a change of its options or variables would remedy."""
     options, variables = options or {}, variables or {}
@@ -29,17 +32,21 @@ def launch_defect(
         **variables,
         **dict.fromkeys(map(launch.key_of, remove)),
     }
-    return Defect(message, advise(launch, options, variables, remove), location, fix)
+    change = Change(options, variables, tuple(remove))
+    remedy = advise(launch, options, variables, remove)
+    return Defect(message, remedy, location, fix, change, stage)
 
 
 def advise(launch: Launch, options: Changes, variables: Changes, remove: Sequence[str]) -> str:
     """Return how to change a launch, phrased in the form in which it was written."""
     if launch.form is LaunchForm.CONFIG:
         return _advise_config(launch, options, variables, remove)
+    if launch.form not in (LaunchForm.COMMAND, LaunchForm.SCRIPT):
+        return _advise_container(launch, options, variables, remove)
     words = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
     words += launch.program
     if launch.model and launch.use(launch.engine.model_option) is None:
-        words.append(shlex.quote(launch.model))
+        words.append(launch.model if is_unknown(launch.model) else shlex.quote(launch.model))
     words += ["…", *(f"{name} {value}".rstrip() for name, value in options.items())]
     without = f" without {_quoted(remove)}" if remove else ""
     return f"`{' '.join(words)}`{without}"
@@ -57,6 +64,23 @@ def _advise_config(
         parts.append(f"start the server with {_quoted(pairs)} in its environment")
     if remove:
         parts.append(f"remove {_quoted([launch.key_of(name) for name in remove])}")
+    return " and ".join(parts)
+
+
+def _advise_container(
+    launch: Launch, options: Changes, variables: Changes, remove: Sequence[str]
+) -> str:
+    """Phrase a change of a container, whose words and variables stand apart, or of an env file."""
+    where = f" of `{launch.container}`" if launch.container else ""
+    parts = []
+    if options:
+        words = [f"{name} {value}".rstrip() for name, value in options.items()]
+        parts.append(f"give {_quoted(words)} in the command{where}")
+    if variables:
+        pairs = [f"{name}={value}" for name, value in variables.items()]
+        parts.append(f"set {_quoted(pairs)}" + (f" in the environment{where}" if where else ""))
+    if remove:
+        parts.append(f"leave {_quoted(remove)} out of the command{where}")
     return " and ".join(parts)
 
 

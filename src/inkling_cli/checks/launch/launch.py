@@ -10,6 +10,8 @@ from enum import StrEnum
 
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location
+from inkling_cli.checks.launch.origins import Origin
+from inkling_cli.checks.launch.places import OptionPlace, VariablePlace
 
 COMMAND_LINE = "<command line>"
 ENVIRONMENT = "<environment>"
@@ -22,6 +24,9 @@ class LaunchForm(StrEnum):
     COMMAND = "command"
     SCRIPT = "script"
     CONFIG = "config"
+    COMPOSE = "compose"
+    KUBERNETES = "kubernetes"
+    ENV_FILE = "env file"
 
 
 class ProblemKind(StrEnum):
@@ -34,10 +39,20 @@ class ProblemKind(StrEnum):
     MISSING_VALUE = "missing value"
     UNEXPECTED_VALUE = "unexpected value"
     STRAY_ARGUMENT = "stray argument"
+    MODEL_NOT_FIRST = "model not first"
     MALFORMED_ADAPTER = "malformed adapter"
     UNKNOWN_SHELL_VALUE = "unknown shell value"
     UNREADABLE_IN_CONFIG = "unreadable in a config file"
     MISSING_CONFIG = "missing config"
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One word of a launch, the line it stands on, and where exactly, if it can be changed."""
+
+    text: str
+    line: int | None = None
+    origin: Origin | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +63,8 @@ class Problem:
     text: str
     location: Location
     detail: tuple[str, ...] = ()
+    word: Argument | None = field(default=None, compare=False, repr=False)
+    """The word of it that can be changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +77,8 @@ class OptionUse:
     location: Location
     enabled: bool = True
     """False for `--no-…` and `--disable-…`."""
+    words: tuple[Argument, ...] = field(default=(), compare=False, repr=False)
+    """The words that it consists of, the option first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +90,10 @@ class Variable:
     location: Location
     exported: bool = True
     """False for a shell assignment that the server never sees."""
+    origin: Origin | None = field(default=None, compare=False, repr=False)
+    """Where its value stands, if it can be changed."""
+    statement: Origin | None = field(default=None, compare=False, repr=False)
+    """Where the shell statement that assigns it stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +130,12 @@ class Launch:
     """A file that the engine itself would read by its `--config`."""
     unseen: Mapping[str, Variable] = field(default_factory=dict)
     """Variables that a script assigns without exporting or using them."""
+    option_place: OptionPlace | None = field(default=None, compare=False, repr=False)
+    """Where a further option would stand."""
+    variable_place: VariablePlace | None = field(default=None, compare=False, repr=False)
+    """Where a further variable would stand."""
+    container: str | None = None
+    """The name of the service or container, where a file holds several."""
 
     def use(self, name: str) -> OptionUse | None:
         """Return the use of an option that takes effect (the last one)."""

@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from types import ModuleType
+from typing import Any
 
 from inkling_cli.checks.engine import Engine, holds_between
 from inkling_cli.checks.launch import options_sglang, options_vllm
 from inkling_cli.checks.launch.launch import parse_integer
 
-_SIZE = re.compile(r"\d+(?:\.\d+)?[kmgt]|\d+[KMGT]")
+_JSON_STRING = re.compile(r'("(?:[^"\\]|\\.)*")')
+_SIZE_IN_JSON = re.compile(r"\b\d+(?:\.\d+)?[kKmMgGtT]\b")
 
 
 class Arity(Enum):
@@ -41,6 +43,7 @@ class ValueKind(Enum):
     SIZE = "a whole number, `8k` and `2M` included"
     NUMBER = "a number"
     JSON = "JSON"
+    JSON_OBJECT = "a JSON object"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +60,39 @@ class OptionSpec:
     """The least number that the engine takes."""
     may_be_none: bool = False
     """Whether the word `None` stands for no value."""
+    size_endings: str = ""
+    """The pattern of a size that is not a whole number alone."""
+    needs_value: bool = False
+    """Whether an option of many values takes at least one."""
+    special_words: tuple[str, ...] = ()
+    """Values that it takes although they are not of its kind or below its least value."""
+    is_folded: bool = False
+    """Whether a choice may be spelled with capitals, and with `-` for `_`."""
+
+    def is_choice(self, value: str) -> bool:
+        """Return whether a value is one of the choices, as far as there are any."""
+        if value == "None" and self.may_be_none:
+            return True
+        plain = value.lower().replace("-", "_") if self.is_folded else value
+        return not self.choices or plain in self.choices
 
     def takes(self, value: str) -> bool:
         """Return whether a value can be read as what the option takes, whatever its choices."""
-        if value == "None" and self.may_be_none:
+        if (value == "None" and self.may_be_none) or value.strip().lower() in self.special_words:
             return True
         match self.kind:
             case ValueKind.INTEGER:
                 return parse_integer(value) is not None
             case ValueKind.SIZE:
-                return parse_integer(value) is not None or bool(_SIZE.fullmatch(value))
+                return parse_integer(value) is not None or bool(
+                    re.fullmatch(self.size_endings, value.strip())
+                )
             case ValueKind.NUMBER:
                 return parse_number(value) is not None
             case ValueKind.JSON:
                 return _is_json(value)
+            case ValueKind.JSON_OBJECT:
+                return read_json_object(value) is not None
         return True
 
 
@@ -137,10 +159,12 @@ def _build(data: ModuleType, version: str, *, underscores: bool, paired_verbs: b
         (data.INTEGERS, Arity.ONE, ValueKind.INTEGER),
         (data.SIZES, Arity.ONE, ValueKind.SIZE),
         (data.NUMBERS, Arity.ONE, ValueKind.NUMBER),
+        (data.JSON_OBJECTS, Arity.ONE, ValueKind.JSON_OBJECT),
         (data.JSON_VALUES, Arity.ONE, ValueKind.JSON),
         (data.VALUES, Arity.ONE, ValueKind.TEXT),
         (data.LISTS, Arity.MANY, ValueKind.TEXT),
         (data.INTEGER_LISTS, Arity.MANY, ValueKind.INTEGER),
+        (data.NUMBER_LISTS, Arity.MANY, ValueKind.NUMBER),
         (data.OPTIONAL, Arity.AT_MOST_ONE, ValueKind.TEXT),
     )
     for names, arity, kind in groups:
@@ -152,6 +176,10 @@ def _build(data: ModuleType, version: str, *, underscores: bool, paired_verbs: b
                 choices=choices.get(name, ()),
                 minimum=data.MINIMUMS.get(name),
                 may_be_none=name in data.MAY_BE_NONE.split(),
+                size_endings=data.SIZE_ENDINGS,
+                needs_value=name in data.NEEDS_VALUE.split(),
+                special_words=tuple(data.SPECIAL_WORDS.get(name, "").split()),
+                is_folded=name in data.FOLDED.split(),
             )
             spellings[name] = (spec, True)
     for name in words_of(data.PAIRS, version):
@@ -181,6 +209,17 @@ def parse_number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
+
+
+def read_json_object(text: str) -> dict[str, Any] | None:
+    """Return a JSON object, in which numbers may have the endings of a size, or None."""
+    parts = _JSON_STRING.split(text)
+    parts[::2] = [_SIZE_IN_JSON.sub("0", part) for part in parts[::2]]
+    try:
+        value = json.loads("".join(parts))
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _is_json(text: str) -> bool:

@@ -1,8 +1,10 @@
 """The options of `sglang serve` in SGLang 0.5.23: names and how many values each takes.
 
 Data only; `options.py` gives it meaning. Kept complete for this one version, so that an unknown
-option is either misspelt, newer, or of a plugin.
+option is either misspelt, newer, or of a plugin. The lists of values are in `choices_sglang.py`.
 """
+
+from inkling_cli.checks.launch.choices_sglang import CHOICES as CHOICES
 
 SWITCHES = """
     --abort-on-priority-when-disabled --allow-auto-truncate
@@ -32,18 +34,17 @@ SWITCHES = """
     --enable-lean-attention --enable-linear-replayssm --enable-linear-replayssm-spec
     --enable-linker-mla-dedup --enable-lmcache --enable-lora --enable-lora-overlap-loading
     --enable-mamba-cache-stochastic-rounding --enable-megamoe-for-layernorm-sp
-    --enable-memory-saver --enable-metrics --enable-metrics-for-all-schedulers
-    --enable-mfu-metrics --enable-mis --enable-mixed-chunk --enable-mm-global-cache
-    --enable-mscclpp --enable-multi-layer-eagle --enable-multimodal --enable-nccl-nvls
-    --enable-nvidia-megakernel --enable-p2p-check --enable-page-major-kv-layout
-    --enable-paged-experts --enable-pd-role-switch --enable-pdmux
-    --enable-precise-embedding-interpolation --enable-prefill-cp --enable-prefill-delayer
-    --enable-prefix-mm-cache --enable-priority-scheduling --enable-profile-cuda-graph
-    --enable-quant-communications --enable-request-time-stats-logging --enable-response-store
-    --enable-return-aux-hidden-states --enable-return-hidden-states --enable-return-indexer-topk
-    --enable-return-routed-experts --enable-scattered-sconv --enable-session-radix-cache
-    --enable-shared-experts-attn-tp --enable-single-batch-overlap --enable-ssl-refresh
-    --enable-streaming-session --enable-strict-thinking --enable-symm-mem
+    --enable-memory-saver --enable-metrics --enable-metrics-for-all-schedulers --enable-mfu-metrics
+    --enable-mis --enable-mixed-chunk --enable-mm-global-cache --enable-mscclpp
+    --enable-multi-layer-eagle --enable-multimodal --enable-nccl-nvls --enable-nvidia-megakernel
+    --enable-p2p-check --enable-page-major-kv-layout --enable-paged-experts --enable-pd-role-switch
+    --enable-pdmux --enable-precise-embedding-interpolation --enable-prefill-cp
+    --enable-prefill-delayer --enable-prefix-mm-cache --enable-priority-scheduling
+    --enable-profile-cuda-graph --enable-quant-communications --enable-request-time-stats-logging
+    --enable-response-store --enable-return-aux-hidden-states --enable-return-hidden-states
+    --enable-return-indexer-topk --enable-return-routed-experts --enable-scattered-sconv
+    --enable-session-radix-cache --enable-shared-experts-attn-tp --enable-single-batch-overlap
+    --enable-ssl-refresh --enable-streaming-session --enable-strict-thinking --enable-symm-mem
     --enable-tokenizer-batch-encode --enable-torch-compile --enable-torch-compile-debug-mode
     --enable-torch-symm-mem --enable-trace --enable-two-batch-overlap
     --enable-unified-cache-external-linker --enable-unified-memory --enable-w4a4-mxfp4-megamoe
@@ -114,96 +115,113 @@ INTEGERS = """
 """
 """Take one whole number."""
 
+SIZES = """
+    --context-length --cuda-graph-prefill-max-context --max-prefill-tokens --max-total-tokens
+"""
+"""Take one whole number, with endings like `k`, `M` and `Ki`."""
+
+NUMBERS = """
+    --disaggregation-decode-host-receive-threshold --dynamic-batch-tokenizer-batch-timeout
+    --elastic-ep-scale-timeout --eplb-min-rebalancing-utilization-threshold
+    --gc-warning-threshold-secs --hicache-host-memory-fraction --hicache-ratio
+    --lora-drain-wait-threshold --mamba-full-memory-ratio --mem-fraction-static
+    --prefill-delayer-max-delay-ms --prefill-delayer-queue-min-ratio
+    --prefill-delayer-token-usage-low-watermark --schedule-conservativeness --soft-watchdog-timeout
+    --speculative-accept-threshold-acc --speculative-accept-threshold-single
+    --swa-full-tokens-ratio --tbo-token-distribution-threshold --watchdog-timeout
+"""
+"""Take one number."""
+
+JSON_VALUES = """
+    --cuda-graph-config --decoupled-spec-connect-endpoints --default-chat-template-kwargs
+    --extra-metric-labels --forward-hooks --limit-mm-data-per-request --mm-process-config
+    --preferred-sampling-params --radix-eviction-policy-config
+    --remote-instance-weight-loader-send-weights-group-ports --sidecar-args
+    --unified-cache-external-linker-config
+"""
+"""Take one JSON value."""
+
 VALUES = """
     --admin-api-key --api-key --attention-backend --bf16-gemm-backend --boundary-reduction
     --chat-template --completion-template --config --constrained-json-whitespace-pattern
-    --context-length --cp-strategy --crash-dump-folder --cuda-graph-backend-decode
-    --cuda-graph-backend-prefill --cuda-graph-config --cuda-graph-prefill-max-context
+    --cp-strategy --crash-dump-folder --cuda-graph-backend-decode --cuda-graph-backend-prefill
     --dcp-comm-backend --debug-tensor-dump-input-file --debug-tensor-dump-output-folder
-    --decode-attention-backend --decoupled-spec-bind-endpoint --decoupled-spec-connect-endpoints
-    --decoupled-spec-role --decrypted-config-file --decrypted-draft-config-file --deepep-config
-    --deepep-dispatcher-output-dtype --deepep-mode --deepep-v2-mode --default-chat-template-kwargs
-    --device --disaggregation-decode-allocation-policy
-    --disaggregation-decode-host-receive-threshold --disaggregation-decode-retraction-backup
+    --decode-attention-backend --decoupled-spec-bind-endpoint --decoupled-spec-role
+    --decrypted-config-file --decrypted-draft-config-file --deepep-config
+    --deepep-dispatcher-output-dtype --deepep-mode --deepep-v2-mode --device
+    --disaggregation-decode-allocation-policy --disaggregation-decode-retraction-backup
     --disaggregation-ib-device --disaggregation-mode --disaggregation-transfer-backend
     --dist-init-addr --dllm-algorithm --dllm-algorithm-config --download-dir --dsa-decode-backend
     --dsa-paged-mqa-logits-backend --dsa-prefill-backend --dsa-topk-backend --dsv4-attn-backend
-    --dsv4-prefill-backend --dtype --dynamic-batch-tokenizer-batch-timeout --elastic-ep-backend
-    --elastic-ep-join-mode --elastic-ep-scale-timeout --encoder-transfer-backend
-    --ep-dispatch-algorithm --eplb-algorithm --eplb-min-rebalancing-utilization-threshold
+    --dsv4-prefill-backend --dtype --elastic-ep-backend --elastic-ep-join-mode
+    --encoder-transfer-backend --ep-dispatch-algorithm --eplb-algorithm
     --expert-balancedness-report-mode --expert-distribution-recorder-mode
-    --export-metrics-to-file-dir --extra-metric-labels --fastapi-root-path --file-storage-path
+    --export-metrics-to-file-dir --fastapi-root-path --file-storage-path
     --flashinfer-a2a-dispatch-type --flashinfer-allreduce-fusion-backend
-    --flashinfer-mxfp4-moe-precision --flexkv-config-file --forward-hooks
-    --forward-pass-metrics-ipc-name --forward-pass-metrics-worker-id --fp4-gemm-backend
-    --fp8-gemm-backend --gc-warning-threshold-secs --grammar-backend --hf-chat-template-name
-    --hicache-host-memory-fraction --hicache-host-memory-mode --hicache-io-backend
-    --hicache-mem-layout --hicache-ratio --hicache-storage-backend
-    --hicache-storage-backend-extra-config --hicache-storage-prefetch-policy
-    --hicache-write-policy --hisparse-config --host --image-processor-backend
-    --init-expert-location --json-model-override-args --kt-method --kt-weight-path
-    --kv-cache-dtype --kv-canary --kv-canary-real-data --kv-events-config
-    --limit-mm-data-per-request --linear-attn-backend --linear-attn-decode-backend
-    --linear-attn-prefill-backend --linear-attn-verify-backend --lmcache-config-file
-    --load-balance-method --load-format --load-publish-endpoint --log-level --log-level-http
-    --log-requests-format --lora-backend --lora-drain-wait-threshold --lora-eviction-policy
-    --mamba-backend --mamba-full-memory-ratio --mamba-radix-cache-strategy --mamba-ssm-dtype
-    --max-prefill-tokens --max-total-tokens --mem-fraction-static --mm-attention-backend
-    --mm-feature-transport --mm-global-cache-backend --mm-process-config --model-config-parser
+    --flashinfer-mxfp4-moe-precision --flexkv-config-file --forward-pass-metrics-ipc-name
+    --forward-pass-metrics-worker-id --fp4-gemm-backend --fp8-gemm-backend --grammar-backend
+    --hf-chat-template-name --hicache-host-memory-mode --hicache-io-backend --hicache-mem-layout
+    --hicache-storage-backend --hicache-storage-backend-extra-config
+    --hicache-storage-prefetch-policy --hicache-write-policy --hisparse-config --host
+    --image-processor-backend --init-expert-location --json-model-override-args --kt-method
+    --kt-weight-path --kv-cache-dtype --kv-canary --kv-canary-real-data --kv-events-config
+    --linear-attn-backend --linear-attn-decode-backend --linear-attn-prefill-backend
+    --linear-attn-verify-backend --lmcache-config-file --load-balance-method --load-format
+    --load-publish-endpoint --log-level --log-level-http --log-requests-format --lora-backend
+    --lora-eviction-policy --mamba-backend --mamba-radix-cache-strategy --mamba-ssm-dtype
+    --mm-attention-backend --mm-feature-transport --mm-global-cache-backend --model-config-parser
     --model-impl --model-loader-extra-config --model-path --model-type --modelexpress-config
     --modelopt-checkpoint-restore-path --modelopt-checkpoint-save-path --modelopt-export-path
     --modelopt-quant --moe-a2a-backend --moe-runner-backend --monokernel-backend
     --mooncake-ib-device --msprobe-dump-config --offload-mode --otlp-service-name
     --otlp-traces-endpoint --pdmux-config-path --ple-offload-backend --ple-offload-dir
-    --preferred-sampling-params --prefill-attention-backend --prefill-delayer-max-delay-ms
-    --prefill-delayer-queue-min-ratio --prefill-delayer-token-usage-low-watermark
-    --prefill-kv-cache-dequant-dtype --qsa-indexer-dtype --quantization --quantization-param-path
-    --radix-cache-backend --radix-eviction-policy --radix-eviction-policy-config
-    --reasoning-parser --remote-instance-weight-loader-backend
-    --remote-instance-weight-loader-seed-instance-ip
-    --remote-instance-weight-loader-send-weights-group-ports --retraction-policy
-    --return-hidden-states-mode --revision --rl-on-policy-target --rl-quant-profile
-    --sampling-backend --sampling-defaults --schedule-conservativeness --schedule-policy
-    --served-model-name --sidecar --sidecar-args --soft-watchdog-timeout --spec-trace-dir
-    --speculative-accept-threshold-acc --speculative-accept-threshold-single
-    --speculative-adaptive-config --speculative-algorithm --speculative-attention-mode
-    --speculative-draft-attention-backend --speculative-draft-kv-cache-dtype
-    --speculative-draft-load-format --speculative-draft-model-path
-    --speculative-draft-model-quantization --speculative-draft-model-revision
-    --speculative-dsa-topk-backend --speculative-dspark-confidence-sts-path
-    --speculative-dspark-sps-table-path --speculative-moe-a2a-backend
-    --speculative-moe-runner-backend --speculative-ngram-external-corpus-path
-    --speculative-ngram-match-type --speculative-token-map --ssl-ca-certs --ssl-certfile
-    --ssl-keyfile --ssl-keyfile-password --startup-weight-load-mode --swa-full-tokens-ratio
-    --tbo-token-distribution-threshold --tokenizer-backend
-    --tokenizer-metrics-custom-labels-header --tokenizer-mode --tokenizer-path --tool-call-parser
-    --tool-server --trace-modules --unified-cache-external-linker-backend
-    --unified-cache-external-linker-config --uno-lora-path --warmups --watchdog-timeout
-    --watermark-config --weight-cache-mode --weight-cache-socket --weight-version
+    --prefill-attention-backend --prefill-kv-cache-dequant-dtype --qsa-indexer-dtype --quantization
+    --quantization-param-path --radix-cache-backend --radix-eviction-policy --reasoning-parser
+    --remote-instance-weight-loader-backend --remote-instance-weight-loader-seed-instance-ip
+    --retraction-policy --return-hidden-states-mode --revision --rl-on-policy-target
+    --rl-quant-profile --sampling-backend --sampling-defaults --schedule-policy --served-model-name
+    --sidecar --spec-trace-dir --speculative-adaptive-config --speculative-algorithm
+    --speculative-attention-mode --speculative-draft-attention-backend
+    --speculative-draft-kv-cache-dtype --speculative-draft-load-format
+    --speculative-draft-model-path --speculative-draft-model-quantization
+    --speculative-draft-model-revision --speculative-dsa-topk-backend
+    --speculative-dspark-confidence-sts-path --speculative-dspark-sps-table-path
+    --speculative-moe-a2a-backend --speculative-moe-runner-backend
+    --speculative-ngram-external-corpus-path --speculative-ngram-match-type --speculative-token-map
+    --ssl-ca-certs --ssl-certfile --ssl-keyfile --ssl-keyfile-password --startup-weight-load-mode
+    --tokenizer-backend --tokenizer-metrics-custom-labels-header --tokenizer-mode --tokenizer-path
+    --tool-call-parser --tool-server --trace-modules --unified-cache-external-linker-backend
+    --uno-lora-path --warmups --watermark-config --weight-cache-mode --weight-cache-socket
+    --weight-version
 """
 """Take one value."""
 
-SIZES = ""
-"""Take one whole number, with the endings `k`, `K`, `M` and so on."""
-
-NUMBERS = ""
-"""Take one number."""
-
-JSON_VALUES = ""
-"""Take one JSON value."""
-
-INTEGER_LISTS = ""
+INTEGER_LISTS = """
+    --cuda-graph-bs-decode --cuda-graph-bs-prefill --debug-tensor-dump-layers --gc-threshold
+    --numa-node --return-aux-hidden-state-layer-ids
+"""
 """Take whole numbers up to the next option."""
 
-LISTS = """
-    --allowed-media-domains --bucket-e2e-request-latency --bucket-inter-token-latency
-    --bucket-time-to-first-token --cuda-graph-bs-decode --cuda-graph-bs-prefill
-    --custom-weight-loader --debug-tensor-dump-layers --encoder-register-urls --encoder-urls
-    --flashinfer-autotune-skip-ops --gc-threshold --generation-tokens-buckets
-    --log-requests-target --lora-paths --lora-target-modules --numa-node
+JSON_OBJECTS = ""
+"""Take one JSON object, in which numbers may have the endings of a size."""
+
+FOLDED = ""
+"""Options whose values may be spelled with capitals, and with `-` for `_`."""
+
+SPECIAL_WORDS: dict[str, str] = {}
+"""Words that an option takes although they are not of its kind, or below its least value."""
+
+NUMBER_LISTS = """
+    --bucket-e2e-request-latency --bucket-inter-token-latency --bucket-time-to-first-token
     --prefill-delayer-forward-passes-buckets --prefill-delayer-wait-seconds-buckets
-    --prompt-tokens-buckets --return-aux-hidden-state-layer-ids
-    --tokenizer-metrics-allowed-custom-labels --uvicorn-access-log-exclude-prefixes
+"""
+"""Take numbers up to the next option."""
+
+LISTS = """
+    --allowed-media-domains --custom-weight-loader --encoder-register-urls --encoder-urls
+    --flashinfer-autotune-skip-ops --generation-tokens-buckets --log-requests-target --lora-paths
+    --lora-target-modules --prompt-tokens-buckets --tokenizer-metrics-allowed-custom-labels
+    --uvicorn-access-log-exclude-prefixes
 """
 """Take all values up to the next option."""
 
@@ -211,6 +229,20 @@ OPTIONAL = """
     --model-checksum
 """
 """Take one value or none."""
+
+NEEDS_VALUE = """
+    --allowed-media-domains --bucket-e2e-request-latency --bucket-inter-token-latency
+    --bucket-time-to-first-token --cuda-graph-bs-decode --cuda-graph-bs-prefill
+    --debug-tensor-dump-layers --encoder-register-urls --encoder-urls
+    --flashinfer-autotune-skip-ops --gc-threshold --generation-tokens-buckets --log-requests-target
+    --numa-node --prefill-delayer-forward-passes-buckets --prefill-delayer-wait-seconds-buckets
+    --prompt-tokens-buckets --return-aux-hidden-state-layer-ids
+    --tokenizer-metrics-allowed-custom-labels
+"""
+"""Lists that take at least one value."""
+
+SIZE_ENDINGS = r"\d+(?:\.\d+)?[kMGT]|\d+[KMGT]i"
+"""What a size looks like where it is not a whole number alone."""
 
 ALIASES = {
     "--attention-context-parallel-size": "--attn-cp-size",
@@ -231,37 +263,6 @@ ALIASES = {
     "--tensor-parallel-size": "--tp-size",
 }
 """Other spellings of the names above."""
-
-CHOICES = {
-    "--dtype": """
-        auto half float16 bfloat16 float float32
-    """,
-    "--lora-backend": """
-        triton csgmv ascend torch_native triton_v2
-    """,
-    "--lora-eviction-policy": """
-        lru fifo
-    """,
-    "--lora-target-modules": """
-        q_proj k_proj v_proj o_proj q_a_proj kv_a_proj_with_mqa q_b_proj kv_b_proj wq_b wk
-        weights_proj gate_proj up_proj down_proj qkv_proj gate_up_proj embed_tokens lm_head qkvr
-        wo_ud all
-    """,
-    "--max-lora-chunk-size": """
-        16 32 64 128
-    """,
-    "--moe-a2a-backend": """
-        none deepep mooncake nixl mori ascend_fuseep flashinfer megamoe deepep_v2 pplx ascend_tp
-        flashinfer_megamoe
-    """,
-    "--moe-runner-backend": """
-        auto deep_gemm triton triton_kernel flashinfer_trtllm experimental_sgl_trtllm
-        flashinfer_trtllm_routed flashinfer_cutlass flashinfer_mxfp4 flashinfer_cutedsl
-        flashinfer_megamoe cutlass aiter marlin humming experimental_sgl_marlin lora_cutedsl
-        lora_triton lora_marlin hpc_ops megamoe intel_xpu
-    """,
-}
-"""The values that an option takes, for the options that rules look at."""
 
 MINIMUMS: dict[str, float] = {}
 """The least number that an option takes, where there is one."""

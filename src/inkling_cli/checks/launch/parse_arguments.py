@@ -11,18 +11,10 @@ from dataclasses import dataclass, field
 
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location
-from inkling_cli.checks.launch.launch import OptionUse, Problem, ProblemKind
+from inkling_cli.checks.launch.launch import Argument, OptionUse, Problem, ProblemKind
 from inkling_cli.checks.launch.options import Arity, Match, OptionSpec, OptionTable, option_table
 
 _NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """One word of a launch and the line it stands on."""
-
-    text: str
-    line: int | None = None
 
 
 @dataclass
@@ -40,10 +32,15 @@ def is_unknown(text: str) -> bool:
 
 
 def parse_arguments(
-    words: Sequence[Argument], engine: Engine, file: str, *, is_config: bool = False
+    words: Sequence[Argument],
+    engine: Engine,
+    version: str | None,
+    file: str,
+    *,
+    is_config: bool = False,
 ) -> Arguments:
-    """Return the option uses and positionals of a server command's words."""
-    return _Parser(words, option_table(engine), engine, file, is_config).parse()
+    """Return the option uses and positionals of the words of a version's server command."""
+    return _Parser(words, option_table(engine, version), engine, file, is_config).parse()
 
 
 class _Parser:
@@ -90,9 +87,11 @@ class _Parser:
             self._unknown(spelled, inline, word, match)
             return
         name = match.spec.name + "".join(spelled.partition(".")[1:])
+        first = self.index
         values = self._values(match.spec, spelled, inline, word)
         place = Location(self.file, word.line, self._key(name, spelled))
-        self.result.uses.append(OptionUse(name, values, spelled, place, match.enabled))
+        words = (word, *self.words[first : self.index])
+        self.result.uses.append(OptionUse(name, values, spelled, place, match.enabled, words))
 
     def _key(self, name: str, spelled: str) -> str:
         """Return what the input calls an option: a config file has no dashes in front."""
@@ -143,7 +142,7 @@ class _Parser:
     def _problem(self, kind: ProblemKind, text: str, word: Argument, *detail: str) -> None:
         name = text.partition("=")[0]
         location = Location(self.file, word.line, self._key(name, name))
-        self.result.problems.append(Problem(kind, text, location, detail))
+        self.result.problems.append(Problem(kind, text, location, detail, word))
 
 
 def _is_option(text: str) -> bool:

@@ -12,19 +12,19 @@ from dataclasses import dataclass, replace
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location
 from inkling_cli.checks.launch.adapter_refs import parse_adapters
+from inkling_cli.checks.launch.given import Given
 from inkling_cli.checks.launch.launch import (
+    Argument,
     Launch,
     LaunchForm,
     Problem,
     ProblemKind,
     Variable,
 )
-from inkling_cli.checks.launch.parse_arguments import (
-    Argument,
-    Arguments,
-    is_unknown,
-    parse_arguments,
-)
+from inkling_cli.checks.launch.origins import NodeOrigin, Origin, WordOrigin
+from inkling_cli.checks.launch.parse_arguments import Arguments, is_unknown, parse_arguments
+from inkling_cli.checks.launch.places import CommandStart, OptionPlace, VariablePlace
+from inkling_cli.checks.launch.source import Embedded
 
 _COMMANDS = {
     "vllm": Engine.VLLM,
@@ -38,8 +38,11 @@ _MODULES = {
     "sglang.launch_server": Engine.SGLANG,
 }
 """Modules that are a server."""
-_IMAGE = re.compile(r"(?:[\w.-]+/)*vllm-openai(?::v?([\w.+-]+))?(?:@.*)?")
-_ASSIGNMENT = re.compile(r"(?:--env=|-e)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_CONTAINER_TOOLS = frozenset(("docker", "podman", "nerdctl"))
+_OTHER_ENVIRONMENTS = frozenset(("sudo", "ssh", "kubectl", "su"))
+"""Wrappers behind which the variables of the command are not seen."""
+_IMAGE = re.compile(r"(?:[\w.-]+/)*(vllm-openai|sglang)(?::v?([\w.+-]+))?(?:@.*)?")
+_ASSIGNMENT = re.compile(r"((?:--env=|-e)?([A-Za-z_]\w*)=)(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +56,45 @@ class Program:
     image_version: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What surrounds a command: its file, its form, its variables, where it can be added to."""
+
+    file: str
+    form: LaunchForm
+    variables: Mapping[str, Variable]
+    given: Given
+    option_place: OptionPlace | None = None
+    variable_place: VariablePlace | None = None
+    container: str | None = None
+
+
 def find_program(words: Sequence[Argument]) -> Program | None:
     """Return the server that a command starts, or None."""
     texts = [word.text for word in words]
+    version = None
     for i, text in enumerate(texts):
         name, following = text.rpartition("/")[2], texts[i + 1 : i + 2]
         if name in _COMMANDS and following == ["serve"]:
-            return Program(_COMMANDS[name], (name, "serve"), i, i + 2)
+            return Program(_COMMANDS[name], (name, "serve"), i, i + 2, version)
         if text == "-m" and following and following[0] in _MODULES:
-            return Program(_MODULES[following[0]], ("python", text, following[0]), i, i + 2)
-        if found := _IMAGE.fullmatch(text):
-            return Program(Engine.VLLM, (text,), i, i + 1, found[1])
+            return Program(
+                _MODULES[following[0]], ("python", text, following[0]), i, i + 2, version
+            )
+        if found := find_image(text):
+            image, version = found
+            if image is Engine.VLLM and find_program(words[i + 1 :]) is None:
+                return Program(Engine.VLLM, (text,), i, i + 1, version)
     return None
+
+
+def find_image(text: str) -> tuple[Engine, str | None] | None:
+    """Return the engine of a container image and the version in its tag, or None."""
+    found = _IMAGE.fullmatch(text)
+    if found is None:
+        return None
+    engine = Engine.VLLM if found[1] == "vllm-openai" else Engine.SGLANG
+    return engine, found[2]
 
 
 def assignments_before(words: Sequence[Argument], file: str) -> dict[str, Variable]:
@@ -72,37 +102,63 @@ def assignments_before(words: Sequence[Argument], file: str) -> dict[str, Variab
     found = {}
     for word in words:
         if match := _ASSIGNMENT.fullmatch(word.text):
-            place = Location(file, word.line, match[1])
-            found[match[1]] = Variable(match[1], match[2], place)
+            prefix, name, value = match.groups()
+            place = Location(file, word.line, name)
+            found[name] = Variable(name, value, place, origin=_behind(word.origin, prefix))
     return found
 
 
-def build_launch(
-    program: Program,
-    words: Sequence[Argument],
-    variables: Mapping[str, Variable],
-    file: str,
-    form: LaunchForm,
-) -> Launch:
+def place_behind_wrapper(
+    embedded: Embedded, before: Sequence[Argument], place: VariablePlace
+) -> VariablePlace | None:
+    """Return where a variable goes so that the server sees it, given the words up to its program.
+
+    That is `place`, unless a wrapper starts the server in an environment of its own: then it is an
+    option of the wrapper, or there is no place that is known.
+    """
+    names = {word.text.rpartition("/")[2] for word in before}
+    if names & _OTHER_ENVIRONMENTS:
+        return None
+    if not names & _CONTAINER_TOOLS:
+        return place
+    images = [word.origin for word in before if find_image(word.text)]
+    image = images[0] if images else None
+    return CommandStart(embedded, image.start, "-e ") if isinstance(image, WordOrigin) else None
+
+
+def _behind(origin: Origin | None, prefix: str) -> Origin | None:
+    """Return the origin of a word's value that stands behind a prefix in the same word."""
+    if isinstance(origin, WordOrigin | NodeOrigin):
+        return replace(origin, prefix=prefix)
+    return None
+
+
+def build_launch(program: Program, words: Sequence[Argument], frame: Frame) -> Launch:
     """Return the launch of a command whose server was found."""
-    is_config = form is LaunchForm.CONFIG
+    file = frame.file
     arguments = parse_arguments(
-        words[program.first_argument :], program.engine, file, is_config=is_config
+        words[program.first_argument :],
+        program.engine,
+        frame.given.version or program.image_version,
+        file,
+        is_config=frame.form is LaunchForm.CONFIG,
     )
     line = words[program.start].line if program.start < len(words) else None
-    variables = {**variables, **assignments_before(words[: program.start], file)}
     launch = Launch(
         engine=program.engine,
-        form=form,
+        form=frame.form,
         program=program.words,
         model=None,
         model_location=Location(file, line, "model"),
         uses=tuple(arguments.uses),
-        variables=variables,
+        variables={**frame.variables, **assignments_before(words[: program.start], file)},
         adapters=(),
         problems=tuple(arguments.problems),
         location=Location(file, line),
         image_version=program.image_version,
+        option_place=frame.option_place,
+        variable_place=frame.variable_place,
+        container=frame.container,
     )
     first = words[program.first_argument : program.first_argument + 1]
     return with_adapters(_with_model(launch, arguments, first))
@@ -114,12 +170,15 @@ def _with_model(launch: Launch, arguments: Arguments, first: Sequence[Argument])
     option = launch.use(launch.engine.model_option)
     model = option.values[0] if option and option.values else None
     place = option.location if option else launch.model_location
-    takes_positional = launch.engine is Engine.VLLM or launch.program[-1] == "serve"
-    may_be_anywhere = launch.engine is Engine.VLLM
-    if strays and takes_positional and (may_be_anywhere or strays[0] in first):
+    is_vllm = launch.engine is Engine.VLLM
+    takes_positional = option is None if is_vllm else launch.program[-1] == "serve"
+    problems = []
+    if strays and takes_positional and (is_vllm or strays[0] in first):
         word = strays.pop(0)
         model, place = word.text, Location(launch.location.file, word.line, "model")
-    problems = [
+        if is_vllm and word not in first and launch.use("--served-model-name"):
+            problems.append(Problem(ProblemKind.MODEL_NOT_FIRST, word.text, place))
+    problems += [
         Problem(ProblemKind.STRAY_ARGUMENT, word.text, Location(launch.location.file, word.line))
         for word in strays
         if not is_unknown(word.text)

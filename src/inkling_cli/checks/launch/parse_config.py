@@ -8,7 +8,7 @@ A file with `env:`, or in JSON, is no engine's own format; it is read as plain n
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,13 +16,28 @@ import yaml
 
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location
-from inkling_cli.checks.launch.launch import Launch, LaunchForm, Problem, ProblemKind, Variable
+from inkling_cli.checks.launch.given import Given
+from inkling_cli.checks.launch.launch import (
+    Argument,
+    Launch,
+    LaunchForm,
+    Problem,
+    ProblemKind,
+    Variable,
+)
+from inkling_cli.checks.launch.no_launch import NoLaunchError
 from inkling_cli.checks.launch.options import Arity, OptionTable, option_table
-from inkling_cli.checks.launch.parse_arguments import Argument
-from inkling_cli.checks.launch.parse_command import Program, build_launch
+from inkling_cli.checks.launch.origins import NodeOrigin
+from inkling_cli.checks.launch.parse_command import Frame, Program, build_launch
+from inkling_cli.checks.launch.places import (
+    MappingEnd,
+    NewVariables,
+    VariableMapping,
+    VariablePlace,
+)
+from inkling_cli.checks.launch.source import FileText
+from inkling_cli.checks.launch.yaml_nodes import Document, kind_of
 from inkling_runtime.errors import InklingError
-
-_MAX_VALUES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +47,7 @@ class Entry:
     key: str
     value: Any
     line: int
+    node: yaml.Node
 
     @property
     def option(self) -> str:
@@ -39,47 +55,63 @@ class Entry:
         return "--" + self.key.removeprefix("--")
 
 
-def parse_config(
-    text: str, file: str, environment: Mapping[str, Variable], engine: Engine | None = None
-) -> Launch:
+def parse_config(file: FileText, document: Document, given: Given) -> Launch:
     """Return the launch that a config file describes.
 
     Args:
-        text: the file's content.
-        file: its name, for locations.
-        environment: the variables that the server inherits.
-        engine: overrides what the keys say.
+        file: the file.
+        document: its content.
+        given: the variables that the server inherits, and the engine, if the user says it.
 
     Raises:
-        InklingError: not YAML, not a mapping, empty, or its engine cannot be told.
+        InklingError: not a mapping of options, empty, or its engine cannot be told.
     """
-    entries = list(_iter_entries(text, file))
+    entries = list(_iter_entries(file, document))
     if not entries:
-        raise InklingError(f"`{file}` is empty, expected options and values")
+        raise NoLaunchError(f"`{file.name}` is empty, expected options and values")
     options = [entry for entry in entries if entry.key != "env"]
-    is_engine_config = len(options) == len(entries) and not text.lstrip().startswith("{")
-    engine = engine or recognise_engine([entry.option for entry in options], file)
-    reader = _Reader(engine, option_table(engine), file, is_engine_config)
+    is_json = file.text.lstrip().startswith("{")
+    is_engine_config = len(options) == len(entries) and not is_json
+    engine = given.engine or recognise_engine([entry.option for entry in options], file.name)
+    table = option_table(engine, given.version)
+    reader = _Reader(engine, table, file.name, is_engine_config)
     words = [word for entry in options for word in reader.words(entry)]
-    variables = dict(environment)
+    variables = dict(given.environment)
     for entry in entries:
         if entry.key == "env":
-            variables |= _variables(entry, file)
-    program = Program(engine, (engine.value, "serve"), 0, 0)
-    launch = build_launch(program, words, variables, file, LaunchForm.CONFIG)
+            variables |= _variables(entry, file, document)
+    assert isinstance(document.root, yaml.MappingNode)
+    frame = Frame(
+        file.name,
+        LaunchForm.CONFIG,
+        variables,
+        given,
+        MappingEnd(file, document.root, is_json),
+        None if is_engine_config else _variable_place(entries, file, document.root),
+    )
+    launch = build_launch(Program(engine, (engine.value, "serve"), 0, 0), words, frame)
     return replace(
         launch,
-        location=Location(file, 1),
+        location=Location(file.name, 1),
         problems=(*launch.problems, *reader.problems),
         is_engine_config=is_engine_config,
     )
 
 
+def _variable_place(
+    entries: list[Entry], file: FileText, root: yaml.MappingNode
+) -> VariablePlace | None:
+    nodes = [entry.node for entry in entries if entry.key == "env"]
+    if not nodes:
+        return NewVariables(file, root, "env", is_named=False)
+    return VariableMapping(file, nodes[0]) if isinstance(nodes[0], yaml.MappingNode) else None
+
+
 def recognise_engine(options: list[str], file: str) -> Engine:
-    """Return the engine that knows more of these options.
+    """Return the engine that knows more of these options, and at least half of them.
 
     Raises:
-        InklingError: both know as many.
+        NoLaunchError: both know as many, or too few for a file of options.
     """
     known = {
         engine: sum(
@@ -88,12 +120,19 @@ def recognise_engine(options: list[str], file: str) -> Engine:
         for engine in Engine
     }
     if known[Engine.VLLM] == known[Engine.SGLANG]:
-        raise InklingError(
+        raise NoLaunchError(
             f"`{file}` does not tell which engine it is for: both know {known[Engine.VLLM]} of "
             f"its {len(options)} options",
             "say which with `--engine vllm` or `--engine sglang`",
         )
-    return max(known, key=lambda engine: known[engine])
+    engine = max(known, key=lambda engine: known[engine])
+    if 2 * known[engine] < len(options):
+        raise NoLaunchError(
+            f"`{file}` does not look like a launch: {engine.display_name} knows {known[engine]} of "
+            f"its {len(options)} keys",
+            f"if it is one, say so with `--engine {engine.value}`",
+        )
+    return engine
 
 
 @dataclass
@@ -151,63 +190,40 @@ class _Reader:
             )
 
 
-def _variables(entry: Entry, file: str) -> dict[str, Variable]:
-    if not isinstance(entry.value, dict):
-        raise InklingError(f"`env` in `{file}:{entry.line}` is not a mapping of names to values")
+def _variables(entry: Entry, file: FileText, document: Document) -> dict[str, Variable]:
+    if not isinstance(entry.node, yaml.MappingNode):
+        raise InklingError(
+            f"`env` in `{file.name}:{entry.line}` is not a mapping of names to values"
+        )
     return {
-        str(name): Variable(str(name), _scalar(value), Location(file, entry.line, str(name)))
-        for name, value in entry.value.items()
+        name: variable_of(name, value, file, document)
+        for name, _, value in document.entries(entry.node)
     }
 
 
-def _scalar(value: Any) -> str:
+def variable_of(name: str, node: yaml.Node, file: FileText, document: Document) -> Variable:
+    """Return the variable that an entry of a mapping sets."""
+    place = Location(file.name, node.start_mark.line + 1, name)
+    origin = NodeOrigin(file, node) if isinstance(node, yaml.ScalarNode) else None
+    return Variable(name, scalar_text(document.value(node)), place, origin=origin)
+
+
+def scalar_text(value: Any) -> str:
+    """Return a value as the text that a server sees of it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _iter_entries(text: str, file: str) -> Iterator[Entry]:
+def _iter_entries(file: FileText, document: Document) -> Iterator[Entry]:
     """Yield the keys of the file's top mapping with their lines."""
-    try:
-        yield from _compose_entries(yaml.SafeLoader(text), file)
-    except (yaml.YAMLError, ValueError, TypeError, OverflowError) as error:
-        raise InklingError(f"`{file}` is not readable as YAML: {_reason(error)}") from error
-    except RecursionError as error:
-        raise InklingError(f"`{file}` is nested too deeply") from error
-
-
-def _compose_entries(loader: yaml.SafeLoader, file: str) -> Iterator[Entry]:
-    root = loader.get_single_node()
-    if root is None:
-        return
+    root = document.root
     if not isinstance(root, yaml.MappingNode):
-        raise InklingError(
-            f"`{file}` holds {_kind_of(root)}, expected a mapping of options to values"
+        raise NoLaunchError(
+            f"`{file.name}` holds {kind_of(root)}, expected a mapping of options to values"
         )
-    _count_values(root, {}, file)
-    loader.flatten_mapping(root)
-    for key, value in root.value:
-        name, line = str(loader.construct_object(key, deep=True)), key.start_mark.line + 1
+    for name, key, value in document.entries(root):
+        line = key.start_mark.line + 1
         if not re.fullmatch(r"[\w.-]+", name):
-            raise InklingError(f"`{file}:{line}` has the key `{name}`, which is no option's name")
-        yield Entry(name, loader.construct_object(value, deep=True), line)
-
-
-def _count_values(node: yaml.Node, counts: dict[yaml.Node, int], file: str) -> int:
-    """Count the values that a node stands for, aliases written out; refuse what has no bound."""
-    if node not in counts:
-        counts[node] = _MAX_VALUES + 1  # what a node that contains itself finds
-        children = node.value if isinstance(node, yaml.CollectionNode) else []
-        flat = (n for child in children for n in (child if isinstance(child, tuple) else (child,)))
-        counts[node] = 1 + sum(_count_values(child, counts, file) for child in flat)
-    if counts[node] > _MAX_VALUES:
-        raise InklingError(f"`{file}` stands for more than {_MAX_VALUES} values")
-    return counts[node]
-
-
-def _kind_of(node: yaml.Node) -> str:
-    return "a list" if isinstance(node, yaml.SequenceNode) else "a single value"
-
-
-def _reason(error: Exception) -> str:
-    mark = getattr(error, "problem_mark", None)
-    where = f" in line {mark.line + 1}" if mark else ""
-    return f"{getattr(error, 'problem', None) or error}{where}"
+            raise NoLaunchError(
+                f"`{file.name}:{line}` has the key `{name}`, which is no option's name"
+            )
+        yield Entry(name, document.value(value), line, value)

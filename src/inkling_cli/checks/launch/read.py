@@ -1,12 +1,13 @@
-"""Reads what `parse.py` parses: a launch file, standard input, and the file of `--config`."""
+"""Reads what `parse.py` parses: a launch file, standard input, and the files that they name."""
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location
+from inkling_cli.checks.launch.given import NOTHING, Given
 from inkling_cli.checks.launch.launch import (
     COMMAND_LINE,
     ENVIRONMENT,
@@ -18,37 +19,104 @@ from inkling_cli.checks.launch.launch import (
 )
 from inkling_cli.checks.launch.parse import merge_config, parse_launches, parse_words
 from inkling_cli.checks.launch.parse_config import parse_config
+from inkling_cli.checks.launch.parse_env_file import parse_variables
+from inkling_cli.checks.launch.source import FileText
+from inkling_cli.checks.launch.yaml_nodes import read_documents
 from inkling_runtime.errors import InklingError
 
 _MAX_BYTES = 1_000_000
+_BYTE_ORDER_MARK = "\ufeff"
 
 
-def read_launches(
-    words: Sequence[str], environment: Mapping[str, Variable], engine: Engine | None = None
-) -> tuple[Launch, ...]:
-    """Return the launches of `inkling check-config`'s arguments: a command, a file, or `-`.
+@dataclass(frozen=True, slots=True)
+class LaunchSource:
+    """The text of `inkling check-config`'s argument.
+
+    Attributes:
+        name: of the file, or what stands for it.
+        text: the whole text; of a command the line that its words make.
+        path: where it was read and can be written; None for commands and standard input.
+        prefix: what stands ahead of the text in the file: a byte order mark.
+    """
+
+    name: str
+    text: str
+    path: Path | None = None
+    prefix: str = ""
+
+
+def read_source(words: Sequence[str]) -> LaunchSource:
+    """Return what the arguments are: a command, a file, or `-`.
+
+    Raises:
+        InklingError: nothing there, or not text.
+    """
+    if len(words) == 1 and words[0] == "-":
+        return _source(_decode(sys.stdin.buffer.read(_MAX_BYTES + 1), STANDARD_INPUT))
+    if len(words) == 1 and _looks_like_file(words[0]):
+        return _source(_read_text(words[0]), words[0], Path(words[0]))
+    return LaunchSource(COMMAND_LINE, shlex.join(words))
+
+
+def _source(text: str, name: str = STANDARD_INPUT, path: Path | None = None) -> LaunchSource:
+    bare = text.removeprefix(_BYTE_ORDER_MARK)
+    return LaunchSource(name, bare, path, text[: len(text) - len(bare)])
+
+
+def launches_of(source: LaunchSource, given: Given = NOTHING) -> tuple[Launch, ...]:
+    """Return the launches of a source; at least one.
+
+    Raises:
+        InklingError: no launch, or a file that it names is malformed.
+    """
+    if source.name == COMMAND_LINE:
+        launches: tuple[Launch, ...] = (parse_words(shlex.split(source.text), given),)
+    else:
+        launches = parse_launches(source.text, source.name, given, _Beside(source.path).read)
+    return tuple(_with_config(launch) for launch in launches)
+
+
+def read_launches(words: Sequence[str], given: Given = NOTHING) -> tuple[Launch, ...]:
+    """Return the launches of `inkling check-config`'s arguments.
 
     Raises:
         InklingError: nothing there, not text, or no launch.
     """
-    if len(words) == 1 and (words[0] == "-" or _looks_like_file(words[0])):
-        text, file = _read_text(words[0])
-        launches = parse_launches(text, file, environment, engine)
-    else:
-        launches = (parse_words(words, environment, engine),)
-    return tuple(_with_config(launch) for launch in launches)
+    return launches_of(read_source(words), given)
 
 
-def read_environment(inherited: Mapping[str, str], given: Sequence[str]) -> dict[str, Variable]:
-    """Return the variables that a launch starts with: inherited ones below `--env K=V`.
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """Reads files beside a launch's; none are beside standard input."""
+
+    path: Path | None
+
+    def read(self, name: str) -> str | None:
+        beside = None if self.path is None else self.path.parent / name
+        if beside is None or not beside.is_file():
+            return None
+        return _read_text(str(beside)).removeprefix(_BYTE_ORDER_MARK)
+
+
+def read_environment(
+    inherited: Mapping[str, str], given: Sequence[str], files: Sequence[str] = ()
+) -> dict[str, Variable]:
+    """Return the variables that a launch starts with.
+
+    Args:
+        inherited: the environment of this process, if the user wants it.
+        given: the values of `--env NAME=VALUE`; they win over all others.
+        files: env files; they win over what is inherited.
 
     Raises:
-        InklingError: a value of `--env` has no `=`.
+        InklingError: a value of `--env` has no `=`, or a file is no env file.
     """
     variables = {
         name: Variable(name, value, Location(ENVIRONMENT, key=name))
         for name, value in inherited.items()
     }
+    for name in files:
+        variables |= parse_variables(FileText(_read_text(name), name))
     for item in given:
         name, equals, value = item.partition("=")
         if not equals or not name:
@@ -62,12 +130,10 @@ def _looks_like_file(word: str) -> bool:
     return path.exists() or "/" in word or bool(path.suffix)
 
 
-def _read_text(name: str) -> tuple[str, str]:
-    if name == "-":
-        return _decode(sys.stdin.buffer.read(_MAX_BYTES + 1), STANDARD_INPUT), STANDARD_INPUT
+def _read_text(name: str) -> str:
     try:
         with Path(name).open("rb") as file:
-            return _decode(file.read(_MAX_BYTES + 1), name), name
+            return _decode(file.read(_MAX_BYTES + 1), name)
     except FileNotFoundError as error:
         raise InklingError(
             f"`{name}` does not exist", "a command goes after `--`: `inkling check-config -- …`"
@@ -81,7 +147,7 @@ def _decode(content: bytes, name: str) -> str:
     if len(content) > _MAX_BYTES:
         raise InklingError(f"`{name}` is larger than {_MAX_BYTES} bytes, which no launch is")
     try:
-        text = content.decode("utf-8-sig")
+        text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InklingError(f"`{name}` is not UTF-8 text, expected a launch") from error
     if "\0" in text:
@@ -97,5 +163,9 @@ def _with_config(launch: Launch) -> Launch:
     if not Path(name).is_file():
         problem = Problem(ProblemKind.MISSING_CONFIG, name, launch.at("--config"))
         return replace(launch, problems=(*launch.problems, problem))
-    text, file = _read_text(name)
-    return merge_config(launch, parse_config(text, file, {}, launch.engine))
+    file = FileText(_read_text(name).removeprefix(_BYTE_ORDER_MARK), name)
+    documents = read_documents(file)
+    if len(documents) != 1:
+        raise InklingError(f"`{name}` holds {len(documents)} documents, expected one mapping")
+    given = Given(engine=launch.engine, version=launch.image_version)
+    return merge_config(launch, parse_config(file, documents[0], given))

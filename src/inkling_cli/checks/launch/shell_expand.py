@@ -1,61 +1,99 @@
 """Makes the expansions in shell words: `$NAME`, `${NAME:-default}`, `"${ARRAY[@]}"`.
 
 Not more than launch scripts use: no globs, no substrings, no command is run. What has no value
-stays as written (`$NAME`) and is collected, so that a rule can say what was not checked.
+stays as written (`$NAME`) and is collected, so that a rule can say what was not checked. Words
+keep their origin: a word that an expansion became as a whole stands where the expansion stands,
+one of several that a variable holds stands where the variable is assigned.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from inkling_cli.checks.launch.launch import Argument
+from inkling_cli.checks.launch.origins import WordOrigin
 from inkling_cli.checks.launch.shell_words import Part, Word, iter_statements
+from inkling_cli.checks.launch.source import Embedded
+from inkling_cli.checks.launch.traced import EMPTY, Traced, join, trace_part, untraced
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*|[@*#?$!0-9-]")
 _DEFAULTED = re.compile(r"([A-Za-z_]\w*)(:?[-=?+])(.*)", re.DOTALL)
 _ARRAY = re.compile(r"([A-Za-z_]\w*)\[[@*]\]")
 
-Value = str | tuple[str, ...]
+Value = Traced | tuple[Argument, ...]
 """What a variable holds: text, or the words of an array."""
 
 
 @dataclass
 class Expander:
-    """Makes expansions against variables.
+    """Makes expansions in a shell text against variables.
 
     `unknown` collects what has no value here, `used` the names of variables that were looked at.
     """
 
+    embedded: Embedded
     variables: Mapping[str, Value]
     unknown: list[str] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
 
-    def join(self, word: Word) -> str:
-        """Return a word as one string, as on the right of an assignment."""
-        return "".join(self._flat(part) for part in word.parts)
+    def join(self, word: Word) -> Traced:
+        """Return a word as one text, as on the right of an assignment."""
+        return join(self._flat(part) for part in word.parts)
 
-    def split(self, word: Word) -> list[str]:
+    def split(self, word: Word) -> list[Argument]:
         """Return the words that a word becomes; an unquoted empty expansion becomes none."""
-        fields: list[str] = [""]
-        is_kept = is_empty_array = False
+        if (items := self._whole_array(word)) is not None:
+            return list(items)
+        fields: list[list[Traced]] = [[]]
+        is_kept = False
         for part in word.parts:
             pieces = self._pieces(part)
             is_kept = is_kept or not part.is_expansion or part.is_quoted
-            is_empty_array = is_empty_array or (not pieces and part.is_quoted)
             if pieces:
-                fields[-1] += pieces[0]
-                fields.extend(pieces[1:])
-        return fields if any(fields) or (is_kept and not is_empty_array) else []
+                fields[-1].append(pieces[0])
+                fields.extend([piece] for piece in pieces[1:])
+        texts = [join(pieces) for pieces in fields]
+        if len(texts) == 1:
+            is_kept = is_kept or bool(texts[0].text)
+            return [self.argument(texts[0].text, word)] if is_kept else []
+        return [self._inner(text, word) for text in texts]
 
-    def _pieces(self, part: Part) -> list[str]:
+    def argument(self, text: str, word: Word) -> Argument:
+        """Return a text that stands where a whole word of the shell text stands."""
+        origin = WordOrigin(self.embedded, word.start, word.end)
+        return Argument(text, self.embedded.line(word.start), origin)
+
+    def _inner(self, text: Traced, word: Word) -> Argument:
+        """Return one of the several words that a word became."""
+        line = self.embedded.line(word.start)
+        if text.span is None:
+            return Argument(text.text, line)
+        start, end = text.span
+        return Argument(text.text, line, WordOrigin(self.embedded, start, end, is_inner=True))
+
+    def _whole_array(self, word: Word) -> tuple[Argument, ...] | None:
+        """Return the items of the array that a word is nothing but."""
+        parts = [part for part in word.parts if part.is_expansion or part.text]
+        if len(parts) != 1 or not parts[0].is_expansion:
+            return None
+        value = self._value(parts[0].text) if _ARRAY.fullmatch(parts[0].text) else None
+        return value if isinstance(value, tuple) else None
+
+    def _pieces(self, part: Part) -> list[Traced]:
         if not part.is_expansion:
-            return [part.text]
+            return [trace_part(part)]
         value = self._value(part.text)
         if isinstance(value, tuple):
-            return list(value)
+            return [untraced(item.text) for item in value]
         return [value] if part.is_quoted else value.split()
 
-    def _flat(self, part: Part) -> str:
-        return " ".join(self._pieces(Part(part.text, part.is_expansion, True)))
+    def _flat(self, part: Part) -> Traced:
+        if not part.is_expansion:
+            return trace_part(part)
+        value = self._value(part.text)
+        if isinstance(value, tuple):
+            return untraced(" ".join(item.text for item in value))
+        return value
 
     def _value(self, inner: str) -> Value:
         self.used.update(re.findall(r"[A-Za-z_]\w*", inner))
@@ -66,26 +104,25 @@ class Expander:
             return self._defaulted(inner, *found.groups())
         value = self.variables.get(inner)
         if isinstance(value, tuple):
-            return value[0] if value else ""
+            return untraced(value[0].text) if value else EMPTY
         return self._missing(inner) if value is None else value
 
     def _defaulted(self, inner: str, name: str, operator: str, text: str) -> Value:
         value = self.variables.get(name)
-        is_set = value is not None and (value != "" or not operator.startswith(":"))
+        is_empty = isinstance(value, Traced) and not value.text
+        is_set = value is not None and not (is_empty and operator.startswith(":"))
         if operator.endswith("+"):
-            return self._text(text) if is_set else ""
+            return self._text(text) if is_set else EMPTY
         if is_set and value is not None:
             return value
         return self._missing(inner) if operator.endswith("?") else self._text(text)
 
-    def _text(self, text: str) -> str:
-        words = (word for statement in iter_statements(f'"{text}"') for word in statement)
-        return " ".join(self.join(word) for word in words)
+    def _text(self, text: str) -> Traced:
+        """Return a default, expanded; it stands at no place of its own."""
+        words = [word for statement in iter_statements(f'"{text}"') for word in statement]
+        return untraced(" ".join(self.join(word).text for word in words))
 
-    def _missing(self, inner: str) -> str:
+    def _missing(self, inner: str) -> Traced:
         self.unknown.append(inner)
-        return (
-            f"${inner}"
-            if _PLAIN_NAME.fullmatch(inner) or inner.startswith("(")
-            else f"${{{inner}}}"
-        )
+        plain = _PLAIN_NAME.fullmatch(inner) or inner.startswith("(")
+        return untraced(f"${inner}" if plain else f"${{{inner}}}")

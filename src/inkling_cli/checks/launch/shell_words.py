@@ -1,4 +1,4 @@
-"""Shell text → statements of words, with line numbers and expansions marked but not yet made.
+"""Shell text → statements of words, with places and expansions marked but not yet made.
 
 Not a shell: no globs, no arithmetic, no here-document bodies, and control flow is read straight
 through. The trap: `$NAME` may only be replaced when its statement is reached, because a script
@@ -19,32 +19,43 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\+?=")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of a word: text as it stands, or the inside of a `$…` that is still to be made."""
+    """A piece of a word: text as it stands, or the inside of a `$…` that is still to be made.
+
+    `start` and `end` are its place in the shell text; a plain piece that is as long as its place
+    stands there as it is.
+    """
 
     text: str
+    start: int
+    end: int
     is_expansion: bool = False
     is_quoted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word and the line it begins on. `items` are the words of `NAME=( … )`."""
+    """A word and its place in the shell text. `items` are the words of `NAME=( … )`."""
 
     parts: tuple[Part, ...]
-    line: int
+    start: int
+    end: int
     items: "tuple[Word, ...] | None" = None
 
     @property
     def assigned_name(self) -> str | None:
         """The variable that the word assigns, if it has the form `NAME=…`."""
-        first = self.parts[0] if self.parts else Part("")
-        found = None if first.is_expansion or first.is_quoted else _ASSIGNMENT.match(first.text)
+        if not self.parts or self.parts[0].is_expansion or self.parts[0].is_quoted:
+            return None
+        found = _ASSIGNMENT.match(self.parts[0].text)
         return found[1] if found else None
 
 
 def iter_statements(text: str) -> Iterator[list[Word]]:
-    """Yield the simple commands of a script in order, redirections and comments left out."""
-    scanner = _Scanner(text.replace("\r\n", "\n"))
+    """Yield the simple commands of a script in order, redirections and comments left out.
+
+    Line breaks are single characters.
+    """
+    scanner = _Scanner(text)
     statement: list[Word] = []
     while not scanner.at_end:
         token = scanner.next_token()
@@ -61,7 +72,6 @@ class _Scanner:
     def __init__(self, text: str) -> None:
         self.text = text
         self.position = 0
-        self.line = 1
         self.here_documents: list[str] = []
 
     @property
@@ -79,8 +89,7 @@ class _Scanner:
 
     def _take(self, count: int) -> str:
         taken = self.text[self.position : self.position + count]
-        self.position += count
-        self.line += taken.count("\n")
+        self.position += len(taken)
         return taken
 
     def _take_until(self, end: str) -> str:
@@ -123,7 +132,7 @@ class _Scanner:
                 return
 
     def _word(self) -> Word:
-        line = self.line
+        start = self.position
         parts: list[Part] = []
         while not self.at_end:
             character = self.text[self.position]
@@ -131,10 +140,11 @@ class _Scanner:
                 break
             if character == "(":
                 if _ASSIGNMENT.fullmatch("".join(part.text for part in parts)):
-                    return Word(tuple(parts), line, self._array())
+                    items = self._array()
+                    return Word(tuple(parts), start, self.position, items)
                 break
             parts.extend(self._parts(character))
-        return Word(tuple(parts), line)
+        return Word(tuple(parts), start, self.position)
 
     def _array(self) -> tuple[Word, ...]:
         self._take(1)
@@ -148,40 +158,45 @@ class _Scanner:
         return tuple(items)
 
     def _parts(self, character: str) -> list[Part]:
+        start = self.position
         if character == "\\":
             taken = self._take(2)
-            return [] if taken == "\\\n" else [Part(taken[1:], is_quoted=True)]
+            return [] if taken == "\\\n" else [self._quoted(taken[1:], start)]
         if character == "'":
             self._take(1)
-            return [Part(self._take_until("'"), is_quoted=True)]
+            text = self._take_until("'")
+            return [Part(text, start + 1, start + 1 + len(text), is_quoted=True)]
         if character == '"':
             self._take(1)
             return self._double_quoted()
         if self.text.startswith("$'", self.position):
             self._take(2)
-            return [Part(self._ansi_quoted(), is_quoted=True)]
+            return [self._quoted(self._ansi_quoted(), start)]
         if self.text.startswith('$"', self.position):
             self._take(2)
             return self._double_quoted()
         if character in "$`":
             return [self._expansion(is_quoted=False)]
         plain = re.compile(r"[^\s;&|<>()\\'\"$`]+").match(self.text, self.position)
-        return [Part(self._take(len(plain[0]) if plain else 1))]
+        return [Part(self._take(len(plain[0]) if plain else 1), start, self.position)]
+
+    def _quoted(self, text: str, start: int) -> Part:
+        return Part(text, start, self.position, is_quoted=True)
 
     def _double_quoted(self) -> list[Part]:
-        parts = [Part("", is_quoted=True)]
+        parts = [self._quoted("", self.position)]
         while not self.at_end:
-            character = self.text[self.position]
+            start, character = self.position, self.text[self.position]
             if character == '"':
                 self._take(1)
                 break
             if character == "\\" and self.text[self.position + 1 : self.position + 2] in '$`"\\\n':
                 escaped = self._take(2)[1:]
-                parts.append(Part("" if escaped == "\n" else escaped, is_quoted=True))
+                parts.append(self._quoted("" if escaped == "\n" else escaped, start))
             elif character in "$`":
                 parts.append(self._expansion(is_quoted=True))
             else:
-                parts.append(Part(self._take(1), is_quoted=True))
+                parts.append(self._quoted(self._take(1), start))
         return parts
 
     def _ansi_quoted(self) -> str:
@@ -192,18 +207,20 @@ class _Scanner:
         return re.sub(r"\\(.)", lambda escape: _ESCAPES.get(escape[1], escape[1]), inner)
 
     def _expansion(self, *, is_quoted: bool) -> Part:
+        start = self.position
         if self._take(1) == "`":
-            return Part(f"({self._take_until('`')})", True, is_quoted)
-        if self.text.startswith("{", self.position):
+            inner = f"({self._take_until('`')})"
+        elif self.text.startswith("{", self.position):
             self._take(1)
-            return Part(self._take_balanced("{", "}"), True, is_quoted)
-        if self.text.startswith("(", self.position):
+            inner = self._take_balanced("{", "}")
+        elif self.text.startswith("(", self.position):
             self._take(1)
-            return Part(f"({self._take_balanced('(', ')')})", True, is_quoted)
-        name = _NAME.match(self.text, self.position)
-        if name is None:
-            return Part("$", is_quoted=is_quoted)
-        return Part(self._take(len(name[0])), True, is_quoted)
+            inner = f"({self._take_balanced('(', ')')})"
+        elif name := _NAME.match(self.text, self.position):
+            inner = self._take(len(name[0]))
+        else:
+            return Part("$", start, self.position, is_quoted=is_quoted)
+        return Part(inner, start, self.position, True, is_quoted)
 
     def _take_balanced(self, opening: str, closing: str) -> str:
         start, depth = self.position, 1

@@ -4,8 +4,9 @@ All reading is here. What cannot be read is part of the subject, so that a rule 
 not checked; only a `--model` or `--lora` that is not there is an error.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.launch import AdapterRef, Launch
-from inkling_runtime.adapter.adapter import read_adapter
+from inkling_runtime.adapter.adapter import WEIGHTS_NAME, Adapter, read_adapter
 from inkling_runtime.adapter.json_file import read_json_object
+from inkling_runtime.adapter.lora_config import CONFIG_NAME
 from inkling_runtime.adapter.model_spec import ModelSpec, architectures_of, parse_model_spec
 from inkling_runtime.errors import InklingError
+
+ReadAdapter = Callable[[Path], Adapter]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,8 @@ class ModelFacts:
         is_inkling: None where neither config nor name tells.
         spec: its sizes, if they are readable.
         problem: why the config cannot be read.
+        quantization: what its config says of quantised weights, as JSON; empty for none.
+        config: its config.json as read, for what only few need.
     """
 
     ref: str | None
@@ -40,6 +46,8 @@ class ModelFacts:
     is_inkling: bool | None = None
     spec: ModelSpec | None = None
     problem: str | None = None
+    quantization: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +57,21 @@ class UnreadAdapter:
     ref: AdapterRef
     folder: str
     reason: str | None = None
+    pickled: str | None = None
+    """The file of its tensors, where they are there but pickled."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class LaunchSubject:
-    """What the rules over launches look at."""
+    """What the rules over launches look at; equal to itself only."""
 
     launch: Launch
     version: str
     model: ModelFacts
     adapters: tuple[AdapterFacts, ...] = ()
     unread: tuple[UnreadAdapter, ...] = ()
+    gpu_memory: int | None = None
+    """Bytes of each GPU, where the user says them."""
 
     @property
     def engine(self) -> Engine:
@@ -100,6 +112,7 @@ def resolve_launch(
     version: str | None = None,
     model: str | None = None,
     adapters: Sequence[AdapterRef] = (),
+    read: ReadAdapter = read_adapter,
 ) -> LaunchSubject:
     """Return the subject of a launch, reading what lies on this machine.
 
@@ -109,6 +122,7 @@ def resolve_launch(
         model: a folder or config.json to read in place of the model that the launch names.
         adapters: further adapters; one named like an adapter of the launch says where its files
             lie on this machine.
+        read: reads an adapter's folder.
 
     Raises:
         InklingError: `model` or one of `adapters` does not exist.
@@ -123,35 +137,45 @@ def resolve_launch(
     ]
     names = {ref.name for ref in launch.adapters}
     refs += [ref for name, ref in given.items() if name not in names]
-    read: list[AdapterFacts] = []
+    known: list[AdapterFacts] = []
     unread: list[UnreadAdapter] = []
     for ref in refs:
-        facts = read_adapter_facts(ref)
+        facts = read_adapter_facts(ref, read)
         if isinstance(facts, AdapterFacts):
-            read.append(facts)
+            known.append(facts)
         else:
             unread.append(facts)
     return LaunchSubject(
         launch=replace(launch, adapters=tuple(refs)),
         version=version or launch.image_version or launch.engine.known_version,
         model=read_model_facts(launch, model),
-        adapters=tuple(read),
+        adapters=tuple(known),
         unread=tuple(unread),
     )
 
 
-def read_adapter_facts(ref: AdapterRef) -> AdapterFacts | UnreadAdapter:
+def read_adapter_facts(
+    ref: AdapterRef, read: ReadAdapter = read_adapter
+) -> AdapterFacts | UnreadAdapter:
     """Return an adapter's facts, or why there are none."""
     folder = ref.source or ref.path
     path = _local(folder)
     if not _exists(path):
         return UnreadAdapter(ref, folder)
     try:
-        return AdapterFacts(ref, folder, read_adapter(path))
+        return AdapterFacts(ref, folder, read(path))
     except InklingError as error:
-        return UnreadAdapter(ref, folder, error.message)
+        return UnreadAdapter(ref, folder, error.message, _pickled(path))
     except OSError as error:
         return UnreadAdapter(ref, folder, error.strerror or str(error))
+
+
+def _pickled(path: Path) -> str | None:
+    """Return the name of an adapter's pickled tensors, if it has no others."""
+    if _exists(path / WEIGHTS_NAME) or not _exists(path / CONFIG_NAME):
+        return None
+    names = ("adapter_model.bin", "adapter_model.pt")
+    return next((name for name in names if _exists(path / name)), None)
 
 
 def read_model_facts(launch: Launch, given: str | None) -> ModelFacts:
@@ -187,7 +211,14 @@ def _with_config(facts: ModelFacts, config: Mapping[str, Any]) -> ModelFacts:
     is_inkling = any("Inkling" in name for name in architectures) or str(
         config.get("model_type")
     ).startswith("inkling")
-    facts = replace(facts, architectures=architectures, is_inkling=is_inkling)
+    quantization = config.get("quantization_config")
+    facts = replace(
+        facts,
+        architectures=architectures,
+        is_inkling=is_inkling,
+        quantization=json.dumps(quantization) if quantization else "",
+        config=config,
+    )
     if not is_inkling:
         return facts
     try:

@@ -44,7 +44,14 @@ def recognise(
     """
     if metadata.get(STAMP) in DIALECTS:
         return DIALECTS[metadata[STAMP]]
-    return max(_PREFERRED, key=lambda dialect: _num_understood(dialect, modules, config))
+    best, most = _PREFERRED[0], -1
+    for dialect in _PREFERRED:
+        count = _num_understood(dialect, modules, config)
+        if count > most:
+            best, most = dialect, count
+        if count == len(modules):
+            break
+    return best
 
 
 def _num_understood(dialect: Dialect, modules: Mapping[str, int], config: LoraConfig) -> int:

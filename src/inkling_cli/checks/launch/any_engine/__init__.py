@@ -1,5 +1,5 @@
-"""Rules that hold for every engine, codes LCH: the words, the inputs they name, the adapters."""
+"""Rules that hold for every engine, codes LCH: words, inputs, adapters, memory."""
 
-from inkling_cli.checks.launch.any_engine import adapters, inputs, options, words
+from inkling_cli.checks.launch.any_engine import adapters, inputs, memory, options, words
 
-__all__ = ["adapters", "inputs", "options", "words"]
+__all__ = ["adapters", "inputs", "memory", "options", "words"]

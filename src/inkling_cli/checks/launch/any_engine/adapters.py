@@ -2,13 +2,18 @@
 
 from collections.abc import Iterator
 
-from inkling_cli.checks.adapter import Consumer, check_adapter, make_subject
+from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location, Severity
+from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.launch import AdapterRef
 from inkling_cli.checks.launch.parse_arguments import is_unknown
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
-from inkling_cli.checks.launch.subject import LaunchSubject
+from inkling_cli.checks.launch.sglang.adapter_files import other_weights
+from inkling_cli.checks.launch.sglang.loading import loading_fault
+from inkling_cli.checks.launch.subject import LaunchSubject, UnreadAdapter
+from inkling_cli.checks.launch.unsound import find_unsound
 from inkling_cli.checks.rule import Defect
+from inkling_cli.checks.stage import Stage
 
 
 @LAUNCH_RULES.rule("LCH201", "adapter-not-found", Severity.INFO)
@@ -43,12 +48,14 @@ def check_adapter_unreadable(subject: LaunchSubject) -> Iterator[Defect]:
     *How to fix*: fetch or save the adapter again.
     """
     for unread in subject.unread:
-        if unread.reason is not None:
-            yield Defect(
-                f"adapter `{unread.ref.name}` cannot be read: {unread.reason}",
-                "fetch or save the adapter again",
-                Location(unread.folder),
-            )
+        if unread.reason is None or _has_other_weights(subject, unread):
+            continue
+        yield Defect(
+            f"adapter `{unread.ref.name}` cannot be read: {unread.reason}",
+            "fetch or save the adapter again",
+            Location(unread.folder),
+            stage=_load_stage(subject, unread.ref),
+        )
 
 
 @LAUNCH_RULES.rule("LCH205", "adapter-not-applied-whole", Severity.ERROR)
@@ -65,22 +72,41 @@ def check_adapter_not_applied_whole(subject: LaunchSubject) -> Iterator[Defect]:
     *How to fix*: `inkling convert-adapter` makes it right for the engine; `inkling check-adapter`
     shows every finding.
     """
-    consumer = Consumer(subject.engine.value)
     for facts in subject.adapters:
-        judged = make_subject(facts.adapter, subject.model.spec)
-        found = [f for f in check_adapter(judged, [consumer]) if f.code not in _TOLD_BY_OTHERS]
-        if found:
-            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-            yield Defect(
-                f"adapter `{facts.name}`: {found[0].message}{more}",
-                f"`inkling check-adapter {facts.folder} --engine {subject.engine.value}` "
-                "shows all and how to repair them",
-                facts.ref.location,
-            )
+        found = find_unsound(subject, facts)
+        if not found:
+            continue
+        rest = len(found) - 1
+        more = f" (and {rest} more finding{'s' * (rest > 1)})" if rest else ""
+        yield Defect(
+            f"adapter `{facts.name}`: {found[0].message}{more}",
+            f"`inkling check-adapter {facts.folder} --engine {subject.engine.value}` "
+            "shows all and how to repair them",
+            facts.ref.location,
+            stage=_use_stage(subject, facts),
+        )
 
 
-_TOLD_BY_OTHERS = ("SGA004", "SGA005")
-"""Rules over adapters whose defect other rules over launches tell with the launch's own words."""
+def _use_stage(subject: LaunchSubject, facts: AdapterFacts) -> Stage | None:
+    """Return where SGLang ends with an adapter that is not applied whole; else it is served."""
+    if subject.engine is not Engine.SGLANG:
+        return Stage.SERVED
+    fault = loading_fault(subject, facts)
+    return fault.stage if fault else Stage.SERVED
+
+
+def _has_other_weights(subject: LaunchSubject, unread: UnreadAdapter) -> bool:
+    """Return whether the engine reads an adapter that this tool does not."""
+    if subject.engine is Engine.VLLM:
+        return unread.pickled is not None
+    return other_weights(unread) is not None
+
+
+def _load_stage(subject: LaunchSubject, ref: AdapterRef) -> Stage:
+    """Return the stage at which the engine reads an adapter's files."""
+    if subject.engine is Engine.VLLM:
+        return Stage.ADAPTER_LOAD
+    return Stage.STARTUP if ref.at_startup else Stage.DYNAMIC_LOAD
 
 
 @LAUNCH_RULES.rule("LCH203", "adapter-name-twice", Severity.ERROR)
@@ -101,7 +127,7 @@ def check_adapter_name_twice(subject: LaunchSubject) -> Iterator[Defect]:
         else:
             message = f"`{first.path}` and `{second.path}` are both named `{second.name}`"
             remedy = f"`{option} {first.name}={first.path} {second.name}-2={second.path}`"
-        yield Defect(message, remedy, second.location)
+        yield Defect(message, remedy, second.location, stage=_load_stage(subject, second))
 
 
 @LAUNCH_RULES.rule("LCH204", "adapter-path-twice", Severity.WARNING)

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 from inkling_cli.checks.engine import Engine, parse_version
 from inkling_cli.checks.finding import Location, Severity
-from inkling_cli.checks.launch.launch import ProblemKind
+from inkling_cli.checks.launch.launch import LaunchForm, ProblemKind
 from inkling_cli.checks.launch.parse_arguments import is_unknown
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
+from inkling_cli.checks.stage import Stage
 
 
 @LAUNCH_RULES.rule("LCH101", "model-not-found", Severity.INFO)
@@ -47,7 +48,10 @@ def check_model_config_unreadable(subject: LaunchSubject) -> Iterator[Defect]:
     """
     if subject.model.problem is not None:
         location = Location(subject.model.config_path)
-        yield Defect(subject.model.problem, "point `--model` at the right folder", location)
+        remedy = "fetch the model again, or point `--model` at the right folder"
+        is_unread = subject.engine is Engine.SGLANG and not subject.model.architectures
+        stage = Stage.SERVER_ARGS if is_unread else None
+        yield Defect(subject.model.problem, remedy, location, stage=stage)
 
 
 @LAUNCH_RULES.rule("LCH103", "model-not-inkling", Severity.INFO)
@@ -83,15 +87,17 @@ def check_no_model(subject: LaunchSubject) -> Iterator[Defect]:
     launch = subject.launch
     has_config = any(launch.problems_of(ProblemKind.MISSING_CONFIG))
     has_unknown = any(launch.problems_of(ProblemKind.UNKNOWN_SHELL_VALUE))
-    if launch.model is None and not has_config and not has_unknown:
+    has_command = launch.form is not LaunchForm.ENV_FILE
+    if launch.model is None and has_command and not has_config and not has_unknown:
         vllm = subject.engine is Engine.VLLM
         effect = "vLLM serves its own default" if vllm else "SGLang does not start"
         yield Defect(
-            f"the launch names no model, expected one: {effect}",
+            f"the launch names no model, expected one; without it {effect}",
             f"`{' '.join(launch.program)} MODEL …`"
             if launch.program[-1] == "serve"
             else f"`{' '.join(launch.program)} {subject.engine.model_option} MODEL …`",
             Location(launch.location.file, launch.location.line, "model"),
+            stage=Stage.SERVED if vllm else Stage.COMMAND_LINE,
         )
 
 
@@ -132,4 +138,24 @@ def check_engine_version_untested(subject: LaunchSubject) -> Iterator[Defect]:
             f"the launch is for {subject.engine.display_name} {subject.version}, "
             f"the rules describe {described}",
             location=Location(subject.launch.location.file, subject.launch.location.line),
+        )
+
+
+@LAUNCH_RULES.rule("LCH107", "no-command", Severity.INFO)
+def check_no_command(subject: LaunchSubject) -> Iterator[Defect]:
+    """An env file sets variables and starts nothing.
+
+    *What it checks*: whether the launch is an env file alone.
+
+    *Why it matters*: only the variables were checked; model, options and adapters are not known.
+
+    *How to fix*: pass the file beside the launch: `inkling check-config --env-file FILE -- …`. A
+    compose file finds its env files by itself.
+    """
+    if subject.launch.form is LaunchForm.ENV_FILE:
+        file = subject.launch.location.file
+        yield Defect(
+            f"`{file}` sets variables and starts no server; only the variables were checked",
+            f"`inkling check-config --env-file {file} -- {subject.engine.value} serve …`",
+            Location(file, 1),
         )

@@ -1,9 +1,11 @@
 """Rules over the values of options, whichever engine they are for."""
 
+import difflib
 from collections import defaultdict
 from collections.abc import Iterator
 
-from inkling_cli.checks.finding import Severity
+from inkling_cli.checks.engine import Engine
+from inkling_cli.checks.finding import Change, Severity
 from inkling_cli.checks.launch.launch import OptionUse
 from inkling_cli.checks.launch.options import OptionSpec, ValueKind, option_table, parse_number
 from inkling_cli.checks.launch.parse_arguments import is_unknown
@@ -15,6 +17,8 @@ from inkling_runtime.errors import format_names
 
 _HAVE_THEIR_OWN_RULE = ("--max-lora-rank", "--lora-target-modules")
 _MAY_REPEAT = ("--middleware",)
+_CONFIG_STAGE = {Engine.VLLM: Stage.ENGINE_CONFIG, Engine.SGLANG: Stage.SERVER_ARGS}
+"""Where each engine looks at ranges: its argument parser does not."""
 
 
 @LAUNCH_RULES.rule("LCH007", "value-not-a-number", Severity.ERROR, stage=Stage.COMMAND_LINE)
@@ -50,16 +54,17 @@ def check_value_not_json(subject: LaunchSubject) -> Iterator[Defect]:
     *How to fix*: write JSON, in single quotes: `'{"method": "mtp"}'`.
     """
     for use, spec in _uses(subject):
-        for value in use.values if spec.kind is ValueKind.JSON else ():
+        is_json = spec.kind in (ValueKind.JSON, ValueKind.JSON_OBJECT)
+        for value in use.values if is_json else ():
             if not spec.takes(value):
                 yield Defect(
-                    f"`{use.spelled}` is `{value}`, expected JSON",
+                    f"`{use.spelled}` is `{value}`, expected {spec.kind.value}",
                     f"write JSON in single quotes: `{use.spelled} '{{…}}'`",
                     use.location,
                 )
 
 
-@LAUNCH_RULES.rule("LCH014", "value-below-minimum", Severity.ERROR, stage=Stage.COMMAND_LINE)
+@LAUNCH_RULES.rule("LCH014", "value-below-minimum", Severity.ERROR)
 def check_value_below_minimum(subject: LaunchSubject) -> Iterator[Defect]:
     """A number is smaller than the engine takes.
 
@@ -73,11 +78,14 @@ def check_value_below_minimum(subject: LaunchSubject) -> Iterator[Defect]:
     for use, spec in _uses(subject):
         for value in use.values if spec.minimum is not None else ():
             number = parse_number(value)
-            if number is not None and spec.minimum is not None and number < spec.minimum:
+            if number is None or spec.minimum is None or value in spec.special_words:
+                continue
+            if number < spec.minimum:
                 yield Defect(
                     f"`{use.spelled}` is {value}, expected at least {spec.minimum:g}",
                     f"write `{use.spelled} {spec.minimum:g}` or more",
                     use.location,
+                    stage=_CONFIG_STAGE[subject.engine],
                 )
 
 
@@ -96,12 +104,13 @@ def check_value_not_a_choice(subject: LaunchSubject) -> Iterator[Defect]:
         if not spec.choices or spec.name in _HAVE_THEIR_OWN_RULE:
             continue
         for value in use.values:
-            plain = value.lower().replace("-", "_") if spec.name == "--moe-backend" else value
-            if plain not in spec.choices:
+            if not spec.is_choice(value):
+                near = difflib.get_close_matches(value.lower(), spec.choices, n=1)
                 yield Defect(
                     f"`{use.spelled}` is `{value}`, expected one of "
                     + format_names(spec.choices, limit=6),
-                    location=use.location,
+                    f"did you mean `{near[0]}`?" if near else None,
+                    use.location,
                 )
 
 
@@ -127,8 +136,9 @@ def check_repeated_option(subject: LaunchSubject) -> Iterator[Defect]:
         is_list = name in (subject.engine.adapters_option, "--lora-target-modules")
         yield Defect(
             f"`{name}` is given {len(same)} times: `{kept}` counts, `{dropped}` is dropped",
-            f"write `{name} {together}`" if is_list else "keep one of them",
+            f"write `{name} {together}`" if is_list else "keep the one that is meant",
             same[-1].location,
+            change=None if is_list else Change(once=(name,)),
         )
 
 

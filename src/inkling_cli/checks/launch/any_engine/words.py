@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
-from inkling_cli.checks.finding import Severity
-from inkling_cli.checks.launch.launch import ProblemKind
+from inkling_cli.checks.engine import Engine, parse_version
+from inkling_cli.checks.finding import Change, Severity
+from inkling_cli.checks.launch.launch import LaunchForm, ProblemKind
+from inkling_cli.checks.launch.options import option_table
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
@@ -24,33 +26,35 @@ def check_misspelt_option(subject: LaunchSubject) -> Iterator[Defect]:
     *How to fix*: write the option as the engine spells it.
     """
     for problem in subject.launch.problems_of(ProblemKind.MISSPELT_OPTION):
-        (nearest,) = problem.detail
+        nearest = _as_written(subject, *problem.detail)
         yield Defect(
-            f"`{problem.text}` is not an option of {subject.engine.display_name} "
-            f"{subject.described_version}, `{nearest}` is",
-            f"did you mean `{nearest}`?",
+            f"`{_as_written(subject, problem.text)}` is not an option of "
+            f"{_engine_of(subject)}, the nearest is `{nearest}`",
+            f"write `{nearest}` if that is meant",
             problem.location,
         )
 
 
-@LAUNCH_RULES.rule("LCH002", "unknown-option", Severity.WARNING, stage=Stage.COMMAND_LINE)
+@LAUNCH_RULES.rule("LCH002", "unknown-option", Severity.ERROR, stage=Stage.COMMAND_LINE)
 def check_unknown_option(subject: LaunchSubject) -> Iterator[Defect]:
     """An option is neither known nor near a known one.
 
     *What it checks*: every option against all options of the engine's known version. This rule
-    speaks where no known option is near.
+    speaks where no known option is near. For a version that is not known it is a warning.
 
-    *Why it matters*: what the option does was not checked. Another version or a plugin may have it;
-    the known version refuses to start with it.
+    *Why it matters*: the known version refuses to start with it, unless a plugin adds it. What the
+    option does was not checked.
 
     *How to fix*: look it up in the engine's `--help`, or remove it.
     """
+    is_known = parse_version(subject.version) == parse_version(subject.described_version)
     for problem in subject.launch.problems_of(ProblemKind.UNKNOWN_OPTION):
         yield Defect(
-            f"`{problem.text}` is not an option of {subject.engine.display_name} "
-            f"{subject.described_version}; what it does was not checked",
+            f"`{_as_written(subject, problem.text)}` is not an option of "
+            f"{_engine_of(subject)}; what it does was not checked",
             "look it up in the engine's `--help`, or remove it",
             problem.location,
+            severity=None if is_known else Severity.WARNING,
         )
 
 
@@ -67,8 +71,9 @@ def check_ambiguous_option(subject: LaunchSubject) -> Iterator[Defect]:
     """
     for problem in subject.launch.problems_of(ProblemKind.AMBIGUOUS_OPTION):
         yield Defect(
-            f"`{problem.text}` fits {len(problem.detail)} options: {format_names(problem.detail)}",
-            "write the option out",
+            f"`{problem.text}` is short for {len(problem.detail)} options, expected one: "
+            + format_names(problem.detail),
+            "write the option in full",
             problem.location,
         )
 
@@ -84,6 +89,14 @@ def check_option_without_value(subject: LaunchSubject) -> Iterator[Defect]:
 
     *How to fix*: give the value, or remove the option.
     """
+    table = option_table(subject.engine, subject.version)
+    for use in subject.launch.uses:
+        if "." not in use.name and not use.values and table.spec(use.name).needs_value:
+            yield Defect(
+                f"`{use.spelled}` has no value, expected at least one after it",
+                f"write `{use.spelled} VALUE`",
+                use.location,
+            )
     for problem in subject.launch.problems_of(ProblemKind.MISSING_VALUE):
         yield Defect(
             f"`{problem.text}` has no value, expected one after it",
@@ -105,10 +118,15 @@ def check_switch_with_value(subject: LaunchSubject) -> Iterator[Defect]:
     """
     for problem in subject.launch.problems_of(ProblemKind.UNEXPECTED_VALUE):
         (switch,) = problem.detail
+        means_on = problem.text.partition("=")[2].lower() in ("true", "1", "on", "yes")
         yield Defect(
             f"`{problem.text}` gives a value to a switch, which takes none",
-            f"write `{switch}`",
+            f"write `{switch}`"
+            if means_on
+            else f"write `{switch}` to switch it on, else remove it",
             problem.location,
+            {problem.text: None, switch: "true"} if means_on else None,
+            Change(respell={problem.text: switch}) if means_on else None,
         )
 
 
@@ -126,7 +144,7 @@ def check_stray_argument(subject: LaunchSubject) -> Iterator[Defect]:
     """
     for problem in subject.launch.problems_of(ProblemKind.STRAY_ARGUMENT):
         yield Defect(
-            f"`{problem.text}` belongs to no option",
+            f"`{problem.text}` is neither an option nor an option's value",
             "remove it, or put its option before it",
             problem.location,
         )
@@ -150,10 +168,12 @@ def check_variable_not_exported(subject: LaunchSubject) -> Iterator[Defect]:
                 f"`{name}={variable.value}` is not exported, so the server does not see it",
                 f"`export {name}={variable.value}`",
                 variable.location,
+                {name: variable.value},
+                Change(variables={name: variable.value}),
             )
 
 
-@LAUNCH_RULES.rule("LCH011", "adapter-entry-malformed", Severity.ERROR, stage=Stage.COMMAND_LINE)
+@LAUNCH_RULES.rule("LCH011", "adapter-entry-malformed", Severity.ERROR)
 def check_adapter_entry_malformed(subject: LaunchSubject) -> Iterator[Defect]:
     """A value of the adapter option names no adapter.
 
@@ -168,10 +188,17 @@ def check_adapter_entry_malformed(subject: LaunchSubject) -> Iterator[Defect]:
     for problem in subject.launch.problems_of(ProblemKind.MALFORMED_ADAPTER):
         option = subject.engine.adapters_option
         yield Defect(
-            f"`{problem.text}` is not an adapter of `{option}`: {problem.detail[0]}",
+            f"`{problem.text}` is not an entry of `{option}`: {problem.detail[0]}",
             f"write `{option} NAME=PATH`; the model goes before it",
             problem.location,
+            stage=_entry_stage(subject, problem.text),
         )
+
+
+def _entry_stage(subject: LaunchSubject, text: str) -> Stage:
+    """Return where a malformed adapter ends: SGLang takes any text but JSON for a path at first."""
+    is_path = subject.engine is Engine.SGLANG and not text.strip().startswith("{")
+    return Stage.STARTUP if is_path else Stage.COMMAND_LINE
 
 
 @LAUNCH_RULES.rule("LCH012", "unknown-shell-value", Severity.INFO)
@@ -193,3 +220,12 @@ def check_unknown_shell_value(subject: LaunchSubject) -> Iterator[Defect]:
             f"pass it with `--env {name}=VALUE`" if name.isidentifier() else None,
             problem.location,
         )
+
+
+def _as_written(subject: LaunchSubject, option: str) -> str:
+    """Return an option as the launch's form spells it: a config file has no dashes in front."""
+    return option.lstrip("-") if subject.launch.form is LaunchForm.CONFIG else option
+
+
+def _engine_of(subject: LaunchSubject) -> str:
+    return f"{subject.engine.display_name} {subject.described_version}"

@@ -7,6 +7,7 @@ from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.advice import format_adapters, launch_defect
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
+from inkling_cli.checks.launch.sglang.loading import load_stage
 from inkling_cli.checks.launch.sglang.pool import (
     declared_targets,
     needed_targets,
@@ -16,9 +17,11 @@ from inkling_cli.checks.launch.sglang.pool import (
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
 from inkling_cli.checks.sglang_targets import POOL_TARGETS, unknown_targets
+from inkling_cli.checks.stage import Stage
 from inkling_runtime.errors import format_names
 
 _OPTION = "--lora-target-modules"
+_HALVES = ("gate_up_proj", "down_proj")
 
 
 @LAUNCH_RULES.rule("SGL205", "adapter-targets-unknown", Severity.ERROR, engine=Engine.SGLANG)
@@ -41,6 +44,7 @@ def check_adapter_targets_unknown(subject: LaunchSubject) -> Iterator[Defect]:
                 'set it to `"target_modules": "all-linear"`',
                 adapter.at("target_modules"),
                 {"target_modules": "all-linear"},
+                stage=load_stage(adapter),
             )
 
 
@@ -54,26 +58,34 @@ def check_adapter_targets_outside_server(subject: LaunchSubject) -> Iterator[Def
 
     *How to fix*: add the targets to `--lora-target-modules`, or leave it out for start-up adapters.
     """
-    given = server_targets(subject)
-    if given is None or not subject.lora_enabled:
+    given, pool = server_targets(subject), pool_targets(subject)
+    if pool is None or not subject.lora_enabled:
         return
     missing: dict[AdapterFacts, list[str]] = {}
-    for adapter in subject.adapters:
+    for adapter in subject.adapters if given is not None else _loaded_later(subject):
         declared = declared_targets(adapter) or []
-        if names := [name for name in declared if name in POOL_TARGETS and name not in given]:
+        if names := [name for name in declared if name in POOL_TARGETS and name not in pool]:
             missing[adapter] = names
     if missing:
         names = sorted({name for names in missing.values() for name in names})
         yield launch_defect(
             subject.launch,
             f"{format_names(names)} declared by {format_adapters(list(missing))}, "
-            f"`{_OPTION}` holds {format_names(given)}",
+            + (f"`{_OPTION}` holds" if given is not None else "the start-up adapters have")
+            + f" {format_names(pool) or 'nothing'}",
             subject.at(_OPTION),
-            options={_OPTION: _in_order({*given, *names})},
+            options={_OPTION: _in_order({*pool, *names})},
+            stage=min(map(load_stage, missing), key=lambda stage: stage.order),
         )
 
 
-@LAUNCH_RULES.rule("SGL207", "adapter-modules-outside-pool", Severity.ERROR, engine=Engine.SGLANG)
+@LAUNCH_RULES.rule(
+    "SGL207",
+    "adapter-modules-outside-pool",
+    Severity.ERROR,
+    engine=Engine.SGLANG,
+    stage=Stage.FIRST_USE,
+)
 def check_adapter_modules_outside_pool(subject: LaunchSubject) -> Iterator[Defect]:
     """An adapter holds modules that no slot has room for.
 
@@ -102,13 +114,15 @@ def check_adapter_modules_outside_pool(subject: LaunchSubject) -> Iterator[Defec
         yield launch_defect(
             subject.launch,
             f"`{module}` of {format_adapters(holders)} needs the target `{target}`, the server "
-            f"has {format_names(pool)}: the scheduler fails at its first request",
+            f"has {format_names(pool) or 'none'}: the scheduler fails at its first request",
             subject.at(_OPTION),
             options={_OPTION: _in_order({*pool, *missing})},
         )
 
 
-@LAUNCH_RULES.rule("SGL208", "adapter-head-not-declared", Severity.ERROR, engine=Engine.SGLANG)
+@LAUNCH_RULES.rule(
+    "SGL208", "adapter-head-not-declared", Severity.ERROR, engine=Engine.SGLANG, stage=Stage.SERVED
+)
 def check_adapter_head_not_declared(subject: LaunchSubject) -> Iterator[Defect]:
     """An adapter holds a head that its `target_modules` list does not name.
 
@@ -132,10 +146,43 @@ def check_adapter_head_not_declared(subject: LaunchSubject) -> Iterator[Defect]:
             )
 
 
+@LAUNCH_RULES.rule(
+    "SGL214", "one-half-of-experts", Severity.ERROR, engine=Engine.SGLANG, stage=Stage.SERVED
+)
+def check_one_half_of_experts(subject: LaunchSubject) -> Iterator[Defect]:
+    """The server adapts one half of the MLPs only, so no expert at all.
+
+    *What it checks*: targets with one of gate_up_proj and down_proj, on an Inkling. (An adapter
+    that holds the other one is SGL207.)
+
+    *Why it matters*: SGLang applies LoRA to experts only where both are targets. What an adapter
+    has for its experts is then dropped without a word.
+
+    *How to fix*: name both in `--lora-target-modules`.
+    """
+    pool = pool_targets(subject)
+    halves = [name for name in _HALVES if name in (pool or ())]
+    if pool is None or len(halves) != 1 or not (subject.lora_enabled and subject.is_inkling):
+        return
+    (other,) = {*_HALVES} - {*halves}
+    if not any(other in needed_targets(adapter) for adapter in subject.adapters):
+        yield launch_defect(
+            subject.launch,
+            f"the server has `{halves[0]}` alone, expected gate_up_proj and down_proj: "
+            "no expert is adapted",
+            subject.at(_OPTION),
+            options={_OPTION: _in_order({*pool, *_HALVES})},
+        )
+
+
 def _is_said_elsewhere(adapter: AdapterFacts, target: str) -> bool:
     """Whether another rule speaks of this: SGL206 of declared targets, SGL208 of the head."""
     declared = declared_targets(adapter)
     return declared is not None and (target in declared or target in ("lm_head", "embed_tokens"))
+
+
+def _loaded_later(subject: LaunchSubject) -> list[AdapterFacts]:
+    return [adapter for adapter in subject.adapters if not adapter.ref.at_startup]
 
 
 def _in_order(targets: set[str]) -> str:

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 
 from inkling_cli.checks.engine import Engine
-from inkling_cli.checks.finding import Severity
+from inkling_cli.checks.finding import Change, Severity
 from inkling_cli.checks.launch.advice import launch_defect
 from inkling_cli.checks.launch.launch import ProblemKind
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
+from inkling_cli.checks.stage import Stage
 from inkling_runtime.errors import format_names
 
 _LORA_OPTIONS = (
@@ -27,7 +28,9 @@ _LORA_OPTIONS = (
 )
 
 
-@LAUNCH_RULES.rule("SGL001", "underscore-in-option", Severity.ERROR, engine=Engine.SGLANG)
+@LAUNCH_RULES.rule(
+    "SGL001", "underscore-in-option", Severity.ERROR, engine=Engine.SGLANG, stage=Stage.COMMAND_LINE
+)
 def check_underscore_in_option(subject: LaunchSubject) -> Iterator[Defect]:
     """An option is spelled with underscores.
 
@@ -41,14 +44,24 @@ def check_underscore_in_option(subject: LaunchSubject) -> Iterator[Defect]:
     for problem in subject.launch.problems_of(ProblemKind.UNDERSCORE_OPTION):
         spelled = problem.location.key or problem.text
         dashed = spelled.replace("_", "-")
+        uses = [use for use in subject.launch.uses if use.spelled == problem.text]
+        value = " ".join(uses[-1].values) if uses else ""
         yield Defect(
             f"`{spelled}` is spelled with underscores, SGLang knows `{dashed}`",
             f"write `{dashed}`",
             problem.location,
+            {spelled: None, dashed: value or "true"},
+            Change(respell={problem.text: problem.text.replace("_", "-")}),
         )
 
 
-@LAUNCH_RULES.rule("SGL002", "option-not-in-config-files", Severity.ERROR, engine=Engine.SGLANG)
+@LAUNCH_RULES.rule(
+    "SGL002",
+    "option-not-in-config-files",
+    Severity.ERROR,
+    engine=Engine.SGLANG,
+    stage=Stage.COMMAND_LINE,
+)
 def check_option_not_in_config_files(subject: LaunchSubject) -> Iterator[Defect]:
     """A config file holds an option that SGLang takes on the command line only.
 

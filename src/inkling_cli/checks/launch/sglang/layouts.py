@@ -14,6 +14,7 @@ from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.sglang.pool import pool_targets
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
+from inkling_cli.checks.stage import Stage
 
 _FLAG = "--experts-shared-outer-loras"
 _NO_FLAG = "--no-experts-shared-outer-loras"
@@ -28,6 +29,16 @@ def _forced_layout(subject: LaunchSubject) -> bool | None:
     return use.enabled if use else None
 
 
+def is_shared_outer_server(subject: LaunchSubject) -> bool | None:
+    """Return whether the server's slots store the hidden side once; None if that is not known."""
+    forced = _forced_layout(subject)
+    if forced is not None:
+        return forced
+    if any(unread.ref.at_startup for unread in subject.unread):
+        return None
+    return True in _startup_layouts(subject)
+
+
 def _startup_layouts(subject: LaunchSubject) -> dict[bool, tuple[AdapterFacts, str]]:
     """Return each layout among the start-up adapters → the first adapter and tensor of it."""
     found: dict[bool, tuple[AdapterFacts, str]] = {}
@@ -37,7 +48,9 @@ def _startup_layouts(subject: LaunchSubject) -> dict[bool, tuple[AdapterFacts, s
     return found
 
 
-@LAUNCH_RULES.rule("SGL301", "mixed-expert-layouts", Severity.ERROR, engine=Engine.SGLANG)
+@LAUNCH_RULES.rule(
+    "SGL301", "mixed-expert-layouts", Severity.ERROR, engine=Engine.SGLANG, stage=Stage.STARTUP
+)
 def check_mixed_expert_layouts(subject: LaunchSubject) -> Iterator[Defect]:
     """The start-up adapters have shared-outer and per-expert layouts.
 
@@ -66,7 +79,13 @@ def check_mixed_expert_layouts(subject: LaunchSubject) -> Iterator[Defect]:
     yield Defect(message, _TWO_SERVERS, per_expert.ref.location)
 
 
-@LAUNCH_RULES.rule("SGL302", "per-expert-in-shared-server", Severity.ERROR, engine=Engine.SGLANG)
+@LAUNCH_RULES.rule(
+    "SGL302",
+    "per-expert-in-shared-server",
+    Severity.ERROR,
+    engine=Engine.SGLANG,
+    stage=Stage.FIRST_USE,
+)
 def check_per_expert_in_shared_server(subject: LaunchSubject) -> Iterator[Defect]:
     """An adapter is per expert, the server shared-outer.
 
@@ -93,7 +112,9 @@ def check_per_expert_in_shared_server(subject: LaunchSubject) -> Iterator[Defect
         yield Defect(f"{message}, but the start-up adapters are shared-outer", _TWO_SERVERS, place)
 
 
-@LAUNCH_RULES.rule("SGL303", "shared-outer-switched-off", Severity.ERROR, engine=Engine.SGLANG)
+@LAUNCH_RULES.rule(
+    "SGL303", "shared-outer-switched-off", Severity.ERROR, engine=Engine.SGLANG, stage=Stage.SERVED
+)
 def check_shared_outer_switched_off(subject: LaunchSubject) -> Iterator[Defect]:
     """An adapter is shared-outer, `--no-experts-shared-outer-loras` is given.
 
@@ -116,7 +137,9 @@ def check_shared_outer_switched_off(subject: LaunchSubject) -> Iterator[Defect]:
         )
 
 
-@LAUNCH_RULES.rule("SGL304", "shared-outer-not-detected", Severity.ERROR, engine=Engine.SGLANG)
+@LAUNCH_RULES.rule(
+    "SGL304", "shared-outer-not-detected", Severity.ERROR, engine=Engine.SGLANG, stage=Stage.SERVED
+)
 def check_shared_outer_not_detected(subject: LaunchSubject) -> Iterator[Defect]:
     """A shared-outer adapter is loaded while the server runs, and the server is per expert.
 

@@ -8,6 +8,7 @@ from inkling_cli.checks.launch.advice import format_adapters, launch_defect
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
+from inkling_cli.checks.stage import Stage
 from inkling_runtime.errors import format_names
 
 DEFAULT_SLOTS = 8
@@ -20,7 +21,13 @@ def num_slots(subject: LaunchSubject) -> int:
     return DEFAULT_SLOTS if slots is None else slots
 
 
-@LAUNCH_RULES.rule("SGL101", "max-loras-per-batch-below-one", Severity.ERROR, engine=Engine.SGLANG)
+@LAUNCH_RULES.rule(
+    "SGL101",
+    "max-loras-per-batch-below-one",
+    Severity.ERROR,
+    engine=Engine.SGLANG,
+    stage=Stage.SERVER_ARGS,
+)
 def check_max_loras_per_batch_below_one(subject: LaunchSubject) -> Iterator[Defect]:
     """`--max-loras-per-batch` is below 1.
 
@@ -41,7 +48,13 @@ def check_max_loras_per_batch_below_one(subject: LaunchSubject) -> Iterator[Defe
         )
 
 
-@LAUNCH_RULES.rule("SGL102", "max-loaded-loras-below-batch", Severity.ERROR, engine=Engine.SGLANG)
+@LAUNCH_RULES.rule(
+    "SGL102",
+    "max-loaded-loras-below-batch",
+    Severity.ERROR,
+    engine=Engine.SGLANG,
+    stage=Stage.SERVER_ARGS,
+)
 def check_max_loaded_loras_below_batch(subject: LaunchSubject) -> Iterator[Defect]:
     """`--max-loaded-loras` is smaller than `--max-loras-per-batch`.
 
@@ -66,7 +79,13 @@ def check_max_loaded_loras_below_batch(subject: LaunchSubject) -> Iterator[Defec
     )
 
 
-@LAUNCH_RULES.rule("SGL103", "more-adapters-than-loaded", Severity.ERROR, engine=Engine.SGLANG)
+@LAUNCH_RULES.rule(
+    "SGL103",
+    "more-adapters-than-loaded",
+    Severity.ERROR,
+    engine=Engine.SGLANG,
+    stage=Stage.SERVER_ARGS,
+)
 def check_more_adapters_than_loaded(subject: LaunchSubject) -> Iterator[Defect]:
     """`--lora-paths` names more adapters than `--max-loaded-loras` allows.
 
@@ -108,20 +127,28 @@ def check_rank_above_pool_rank(subject: LaunchSubject) -> Iterator[Defect]:
             return
         limit = max(ranks)
         shown = f"the largest rank in `--lora-paths` is {limit}"
-    above = [adapter for adapter in subject.adapters if adapter.config.rank > limit]
-    if above and subject.lora_enabled:
+    for at_startup in (True, False):
+        above = [
+            adapter
+            for adapter in subject.adapters
+            if adapter.ref.at_startup is at_startup and adapter.config.rank > limit
+        ]
+        if not above or not subject.lora_enabled:
+            continue
         rank = max(adapter.config.rank for adapter in above)
-        at_startup = any(adapter.ref.at_startup for adapter in above)
         effect = "the scheduler fails at its first request" if at_startup else "it is refused"
         yield launch_defect(
             subject.launch,
             f"rank {rank} in {format_adapters(above)}, {shown}: {effect}",
             subject.at("--max-lora-rank"),
             options={"--max-lora-rank": str(rank)},
+            stage=Stage.FIRST_USE if at_startup else Stage.DYNAMIC_LOAD,
         )
 
 
-@LAUNCH_RULES.rule("SGL105", "too-many-pinned", Severity.ERROR, engine=Engine.SGLANG)
+@LAUNCH_RULES.rule(
+    "SGL105", "too-many-pinned", Severity.ERROR, engine=Engine.SGLANG, stage=Stage.STARTUP
+)
 def check_too_many_pinned(subject: LaunchSubject) -> Iterator[Defect]:
     """More adapters are pinned than there are slots to pin.
 

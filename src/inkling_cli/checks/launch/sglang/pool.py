@@ -34,9 +34,9 @@ def needed_targets(adapter: AdapterFacts) -> dict[str, str]:
 
 def server_targets(subject: LaunchSubject) -> list[str] | None:
     """Return what `--lora-target-modules` comes to; None where it is not given."""
-    given = subject.launch.values("--lora-target-modules")
-    if not given:
+    if subject.launch.use("--lora-target-modules") is None:
         return None
+    given = subject.launch.values("--lora-target-modules")
     return list(POOL_TARGETS) if "all" in given else normalise(given)
 
 
@@ -51,6 +51,20 @@ def pool_targets(subject: LaunchSubject) -> list[str] | None:
         adapters = subject.startup_adapters
         if not adapters or len(adapters) < sum(ref.at_startup for ref in subject.launch.adapters):
             return None
-        declared = [declared_targets(adapter) or POOL_TARGETS for adapter in adapters]
+        declared = [_declared_or_all(adapter) for adapter in adapters]
         targets = list(dict.fromkeys(name for names in declared for name in names))
     return targets if set(targets) <= set(POOL_TARGETS) else None
+
+
+def adapts_experts(subject: LaunchSubject) -> bool:
+    """Whether the experts of an Inkling are known to be adapted: both of their halves are targets.
+
+    SGLang leaves the experts alone where only one half is a target.
+    """
+    targets = pool_targets(subject) or []
+    return subject.is_inkling and {"gate_up_proj", "down_proj"} <= set(targets)
+
+
+def _declared_or_all(adapter: AdapterFacts) -> list[str]:
+    declared = declared_targets(adapter)
+    return list(POOL_TARGETS) if declared is None else declared

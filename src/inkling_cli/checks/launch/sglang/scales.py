@@ -7,11 +7,15 @@ from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
+from inkling_cli.checks.launch.sglang.loading import loading_fault
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
+from inkling_cli.checks.stage import Stage
 
 
-@LAUNCH_RULES.rule("SGL401", "rslora-ignored", Severity.ERROR, engine=Engine.SGLANG)
+@LAUNCH_RULES.rule(
+    "SGL401", "rslora-ignored", Severity.ERROR, engine=Engine.SGLANG, stage=Stage.SERVED
+)
 def check_rslora_ignored(subject: LaunchSubject) -> Iterator[Defect]:
     """An adapter uses rsLoRA, which SGLang ignores.
 
@@ -34,7 +38,9 @@ def check_rslora_ignored(subject: LaunchSubject) -> Iterator[Defect]:
             )
 
 
-@LAUNCH_RULES.rule("SGL402", "alpha-pattern-ignored", Severity.ERROR, engine=Engine.SGLANG)
+@LAUNCH_RULES.rule(
+    "SGL402", "alpha-pattern-ignored", Severity.ERROR, engine=Engine.SGLANG, stage=Stage.SERVED
+)
 def check_alpha_pattern_ignored(subject: LaunchSubject) -> Iterator[Defect]:
     """An adapter has an alpha of its own for some modules, which SGLang ignores.
 
@@ -71,6 +77,7 @@ def check_rank_pattern_ignored(subject: LaunchSubject) -> Iterator[Defect]:
     """
     for adapter in subject.adapters if subject.lora_enabled else ():
         config = adapter.config
+        fault = loading_fault(subject, adapter) if config.rank_pattern else None
         for key, rank in config.rank_pattern.items():
             if rank != config.rank:
                 yield Defect(
@@ -78,6 +85,7 @@ def check_rank_pattern_ignored(subject: LaunchSubject) -> Iterator[Defect]:
                     f"SGLang expects `r` {config.rank}",
                     _remedy(adapter),
                     adapter.at("rank_pattern"),
+                    stage=fault.stage if fault else Stage.SERVED,
                 )
                 break
 

@@ -1,6 +1,7 @@
 """Rules over which modules an SGLang server adapts, and by which backend."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
@@ -13,12 +14,19 @@ from inkling_cli.checks.launch.sglang.pool import needed_targets, pool_targets
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
 from inkling_cli.checks.sglang_targets import POOL_TARGETS, normalise
+from inkling_cli.checks.stage import Stage
 from inkling_runtime.errors import format_names
 
 _OPTION = "--lora-target-modules"
 
 
-@LAUNCH_RULES.rule("SGL201", "rank-and-targets-missing", Severity.ERROR, engine=Engine.SGLANG)
+@LAUNCH_RULES.rule(
+    "SGL201",
+    "rank-and-targets-missing",
+    Severity.ERROR,
+    engine=Engine.SGLANG,
+    stage=Stage.SERVER_ARGS,
+)
 def check_rank_and_targets_missing(subject: LaunchSubject) -> Iterator[Defect]:
     """LoRA is enabled without adapters, and rank or targets are not given.
 
@@ -36,19 +44,26 @@ def check_rank_and_targets_missing(subject: LaunchSubject) -> Iterator[Defect]:
     missing = [] if launch.text("--max-lora-rank") not in (None, "0") else ["--max-lora-rank"]
     missing += [] if launch.values(_OPTION) else [_OPTION]
     if missing:
-        rank = max((adapter.config.rank for adapter in subject.adapters), default=32)
-        options = {"--max-lora-rank": str(rank), _OPTION: "all"}
-        options = {name: value for name, value in options.items() if name in missing}
-        yield launch_defect(
+        ranks = [adapter.config.rank for adapter in subject.adapters]
+        values = {"--max-lora-rank": str(max(ranks, default="RANK")), _OPTION: "all"}
+        found = launch_defect(
             subject.launch,
             f"`--lora-paths` names no adapter, so {format_names(missing)} "
             f"{'is' if len(missing) == 1 else 'are'} needed",
             subject.at(missing[0]),
-            options=options,
+            options={name: values[name] for name in missing},
         )
+        is_guess = "--max-lora-rank" in missing and not ranks
+        yield replace(found, fix=None, change=None) if is_guess else found
 
 
-@LAUNCH_RULES.rule("SGL202", "all-beside-other-targets", Severity.ERROR, engine=Engine.SGLANG)
+@LAUNCH_RULES.rule(
+    "SGL202",
+    "all-beside-other-targets",
+    Severity.ERROR,
+    engine=Engine.SGLANG,
+    stage=Stage.SERVER_ARGS,
+)
 def check_all_beside_other_targets(subject: LaunchSubject) -> Iterator[Defect]:
     """`--lora-target-modules` holds `all` and other names.
 
@@ -85,20 +100,27 @@ def check_target_not_a_choice(subject: LaunchSubject) -> Iterator[Defect]:
     names = [name for name in dict.fromkeys(subject.launch.values(_OPTION)) if not is_unknown(name)]
     unknown = [name for name in names if name not in choices]
     foreign = [name for name in names if name not in unknown and not _is_pool_target(name)]
-    defects = [(unknown, "SGLang does not know")]
+    defects = [(unknown, "SGLang does not know", Stage.COMMAND_LINE)]
     if subject.lora_enabled and subject.is_inkling:
-        defects.append((foreign, "an Inkling does not have"))
-    for wrong, why in defects:
+        defects.append((foreign, "an Inkling does not have", Stage.STARTUP))
+    for wrong, why, stage in defects:
         if wrong:
             yield launch_defect(
                 subject.launch,
                 f"`{_OPTION}` holds {format_names(wrong)}, which {why}",
                 subject.at(_OPTION),
                 options={_OPTION: _needed_by_all(subject) or "all"},
+                stage=stage,
             )
 
 
-@LAUNCH_RULES.rule("SGL204", "backend-without-shared-experts", Severity.ERROR, engine=Engine.SGLANG)
+@LAUNCH_RULES.rule(
+    "SGL204",
+    "backend-without-shared-experts",
+    Severity.ERROR,
+    engine=Engine.SGLANG,
+    stage=Stage.STARTUP,
+)
 def check_backend_without_shared_experts(subject: LaunchSubject) -> Iterator[Defect]:
     """`--lora-backend` cannot adapt an Inkling's shared experts for several adapters.
 

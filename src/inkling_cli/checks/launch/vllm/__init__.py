@@ -1,5 +1,47 @@
-"""Rules over launches of vLLM, codes VLM: environment, limits, switches, adapters."""
+"""Rules over launches of vLLM, codes VLM: environment, limits, switches, model, adapters."""
 
-from inkling_cli.checks.launch.vllm import adapters, environment, limits, switches
+from inkling_cli.checks.launch.vllm import (
+    adapter_config,
+    adapter_effect,
+    adapter_loading,
+    adapters,
+    command,
+    draft_batches,
+    environment,
+    expert_parallel,
+    features,
+    limits,
+    model,
+    moe,
+    parallel,
+    scheduler,
+    speculative,
+    switches,
+    targets,
+    updating,
+    values,
+    variables,
+)
 
-__all__ = ["adapters", "environment", "limits", "switches"]
+__all__ = [
+    "adapter_config",
+    "adapter_effect",
+    "adapter_loading",
+    "adapters",
+    "command",
+    "draft_batches",
+    "environment",
+    "expert_parallel",
+    "features",
+    "limits",
+    "model",
+    "moe",
+    "parallel",
+    "scheduler",
+    "speculative",
+    "switches",
+    "targets",
+    "updating",
+    "values",
+    "variables",
+]

@@ -8,11 +8,18 @@ from inkling_cli.checks.launch.advice import format_adapters, launch_defect
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
+from inkling_cli.checks.stage import Stage
 
 _SHARED = "--enable-moe-shared-loras"
 
 
-@LAUNCH_RULES.rule("VLM201", "adapter-named-like-model", Severity.ERROR, engine=Engine.VLLM)
+@LAUNCH_RULES.rule(
+    "VLM201",
+    "adapter-named-like-model",
+    Severity.ERROR,
+    engine=Engine.VLLM,
+    stage=Stage.ADAPTER_LOAD,
+)
 def check_adapter_named_like_model(subject: LaunchSubject) -> Iterator[Defect]:
     """An adapter has the name under which the base model is served.
 
@@ -36,7 +43,13 @@ def check_adapter_named_like_model(subject: LaunchSubject) -> Iterator[Defect]:
             )
 
 
-@LAUNCH_RULES.rule("VLM202", "shared-outer-without-flag", Severity.ERROR, engine=Engine.VLLM)
+@LAUNCH_RULES.rule(
+    "VLM202",
+    "shared-outer-without-flag",
+    Severity.ERROR,
+    engine=Engine.VLLM,
+    stage=Stage.ADAPTER_LOAD,
+)
 def check_shared_outer_without_flag(subject: LaunchSubject) -> Iterator[Defect]:
     """An adapter has shared-outer experts but `--enable-moe-shared-loras` is not on.
 
@@ -60,7 +73,13 @@ def check_shared_outer_without_flag(subject: LaunchSubject) -> Iterator[Defect]:
         )
 
 
-@LAUNCH_RULES.rule("VLM203", "per-expert-with-shared-flag", Severity.ERROR, engine=Engine.VLLM)
+@LAUNCH_RULES.rule(
+    "VLM203",
+    "per-expert-with-shared-flag",
+    Severity.ERROR,
+    engine=Engine.VLLM,
+    stage=Stage.ADAPTER_LOAD,
+)
 def check_per_expert_with_shared_flag(subject: LaunchSubject) -> Iterator[Defect]:
     """An adapter stores its experts one by one but `--enable-moe-shared-loras` is on.
 

@@ -5,22 +5,27 @@ from collections.abc import Iterator
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.advice import launch_defect
-from inkling_cli.checks.launch.launch import parse_integer
+from inkling_cli.checks.launch.launch import LaunchForm, parse_integer
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
+from inkling_cli.checks.stage import Stage
 
 _MULTIMEM = "INKLING_MULTIMEM_AR"
 _DUAL_STREAM = "VLLM_LORA_ENABLE_DUAL_STREAM"
 _DEVICE = "VLLM_TARGET_DEVICE"
+_CONFIG = Stage.ENGINE_CONFIG
 
 
-@LAUNCH_RULES.rule("VLM001", "multimem-ar-not-off", Severity.ERROR, engine=Engine.VLLM)
+@LAUNCH_RULES.rule(
+    "VLM001", "multimem-ar-not-off", Severity.ERROR, engine=Engine.VLLM, stage=_CONFIG
+)
 def check_multimem_ar_not_off(subject: LaunchSubject) -> Iterator[Defect]:
     """`INKLING_MULTIMEM_AR` is not `0` although LoRA is enabled on an Inkling.
 
     *What it checks*: that the server sees `INKLING_MULTIMEM_AR=0` when `--enable-lora` is on and
-    the base model is an Inkling (by its config, its name, or the names in the adapters).
+    the base model is an Inkling (by its config, its name, or the names in the adapters). An env
+    file alone is taken for one of such a server.
 
     *Why it matters*: vLLM refuses to start: an unset variable counts as on, and only the exact text
     `0` counts as off (not `false`, not `00`). In 0.33.0 nothing else reads it, so setting it costs
@@ -29,7 +34,8 @@ def check_multimem_ar_not_off(subject: LaunchSubject) -> Iterator[Defect]:
     *How to fix*: set `INKLING_MULTIMEM_AR=0` in the server's environment, exported.
     """
     value = subject.launch.variable(_MULTIMEM)
-    if not (subject.lora_enabled and subject.is_inkling) or value == "0":
+    is_meant = subject.launch.form is LaunchForm.ENV_FILE and value is not None
+    if not (is_meant or (subject.lora_enabled and subject.is_inkling)) or value == "0":
         return
     now = "is not set, which counts as on" if value is None else f"is `{value}`"
     yield launch_defect(
@@ -40,22 +46,24 @@ def check_multimem_ar_not_off(subject: LaunchSubject) -> Iterator[Defect]:
     )
 
 
-@LAUNCH_RULES.rule("VLM002", "dual-stream-without-gpu", Severity.ERROR, engine=Engine.VLLM)
+@LAUNCH_RULES.rule(
+    "VLM002", "dual-stream-without-gpu", Severity.ERROR, engine=Engine.VLLM, stage=_CONFIG
+)
 def check_dual_stream_without_gpu(subject: LaunchSubject) -> Iterator[Defect]:
     """`VLLM_LORA_ENABLE_DUAL_STREAM` is on for a device without CUDA streams.
 
-    *What it checks*: `VLLM_LORA_ENABLE_DUAL_STREAM` against `VLLM_TARGET_DEVICE`: two streams exist
-    on NVIDIA and AMD GPUs only.
+    *What it checks*: `VLLM_LORA_ENABLE_DUAL_STREAM` beside `VLLM_TARGET_DEVICE=cpu`: two streams
+    exist on NVIDIA and AMD GPUs only. (Any other device is found by what is there.)
 
     *Why it matters*: vLLM refuses to start with LoRA enabled.
 
     *How to fix*: unset `VLLM_LORA_ENABLE_DUAL_STREAM`, or serve on a GPU.
     """
     device = (subject.launch.variable(_DEVICE) or "cuda").lower()
-    if subject.lora_enabled and _dual_stream(subject) and device not in ("cuda", "rocm"):
+    if subject.lora_enabled and _dual_stream(subject) and device == "cpu":
         yield launch_defect(
             subject.launch,
-            f"`{_DUAL_STREAM}` is on and `{_DEVICE}` is `{device}`, expected `cuda` or `rocm`",
+            f"`{_DUAL_STREAM}` is on and `{_DEVICE}` is `{device}`, expected a GPU",
             subject.at(_DUAL_STREAM),
             variables={_DUAL_STREAM: "0"},
         )
@@ -83,7 +91,9 @@ def check_dual_stream_with_fully_sharded(subject: LaunchSubject) -> Iterator[Def
         )
 
 
-@LAUNCH_RULES.rule("VLM004", "dual-stream-not-a-number", Severity.ERROR, engine=Engine.VLLM)
+@LAUNCH_RULES.rule(
+    "VLM004", "dual-stream-not-a-number", Severity.ERROR, engine=Engine.VLLM, stage=_CONFIG
+)
 def check_dual_stream_not_a_number(subject: LaunchSubject) -> Iterator[Defect]:
     """`VLLM_LORA_ENABLE_DUAL_STREAM` is neither `0` nor `1`.
 

@@ -9,12 +9,14 @@ from inkling_cli.checks.launch.options import option_table
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
+from inkling_cli.checks.stage import Stage
 
 ALLOWED_RANKS = tuple(
     int(choice) for choice in option_table(Engine.VLLM).spec("--max-lora-rank").choices
 )
 DEFAULT_MAX_RANK = 16
 DEFAULT_MAX_LORAS = 1
+_CONFIG = Stage.ENGINE_CONFIG
 
 
 def smallest_allowed_rank(rank: int) -> int | None:
@@ -22,7 +24,9 @@ def smallest_allowed_rank(rank: int) -> int | None:
     return min((allowed for allowed in ALLOWED_RANKS if allowed >= rank), default=None)
 
 
-@LAUNCH_RULES.rule("VLM101", "max-loras-below-one", Severity.ERROR, engine=Engine.VLLM)
+@LAUNCH_RULES.rule(
+    "VLM101", "max-loras-below-one", Severity.ERROR, engine=Engine.VLLM, stage=_CONFIG
+)
 def check_max_loras_below_one(subject: LaunchSubject) -> Iterator[Defect]:
     """`--max-loras` is below 1.
 
@@ -44,7 +48,9 @@ def check_max_loras_below_one(subject: LaunchSubject) -> Iterator[Defect]:
         )
 
 
-@LAUNCH_RULES.rule("VLM102", "max-cpu-loras-below-max-loras", Severity.ERROR, engine=Engine.VLLM)
+@LAUNCH_RULES.rule(
+    "VLM102", "max-cpu-loras-below-max-loras", Severity.ERROR, engine=Engine.VLLM, stage=_CONFIG
+)
 def check_max_cpu_loras_below_max_loras(subject: LaunchSubject) -> Iterator[Defect]:
     """`--max-cpu-loras` is smaller than `--max-loras`.
 
@@ -67,7 +73,13 @@ def check_max_cpu_loras_below_max_loras(subject: LaunchSubject) -> Iterator[Defe
         )
 
 
-@LAUNCH_RULES.rule("VLM103", "max-lora-rank-not-allowed", Severity.ERROR, engine=Engine.VLLM)
+@LAUNCH_RULES.rule(
+    "VLM103",
+    "max-lora-rank-not-allowed",
+    Severity.ERROR,
+    engine=Engine.VLLM,
+    stage=Stage.COMMAND_LINE,
+)
 def check_max_lora_rank_not_allowed(subject: LaunchSubject) -> Iterator[Defect]:
     """`--max-lora-rank` is not one of the ranks that vLLM takes.
 
@@ -90,7 +102,13 @@ def check_max_lora_rank_not_allowed(subject: LaunchSubject) -> Iterator[Defect]:
     )
 
 
-@LAUNCH_RULES.rule("VLM104", "rank-above-max-lora-rank", Severity.ERROR, engine=Engine.VLLM)
+@LAUNCH_RULES.rule(
+    "VLM104",
+    "rank-above-max-lora-rank",
+    Severity.ERROR,
+    engine=Engine.VLLM,
+    stage=Stage.ADAPTER_LOAD,
+)
 def check_rank_above_max_lora_rank(subject: LaunchSubject) -> Iterator[Defect]:
     """An adapter's rank is larger than `--max-lora-rank`.
 

@@ -8,6 +8,7 @@ from inkling_cli.checks.launch.advice import launch_defect
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
+from inkling_cli.checks.stage import Stage
 from inkling_runtime.errors import format_names
 
 _LORA_OPTIONS = (
@@ -23,12 +24,6 @@ _LORA_OPTIONS = (
     "--enable-tower-connector-lora",
     "--default-mm-loras",
     "--max-lora-cls-labels",
-)
-_MEGA_BACKENDS = (
-    "aiter_mega_moe",
-    "deep_gemm_mega_moe",
-    "flashinfer_moe_ep_cutedsl",
-    "flashinfer_moe_ep_mega_deep_gemm",
 )
 
 
@@ -55,7 +50,13 @@ def check_lora_options_without_enable_lora(subject: LaunchSubject) -> Iterator[D
         )
 
 
-@LAUNCH_RULES.rule("VLM106", "adapters-without-enable-lora", Severity.ERROR, engine=Engine.VLLM)
+@LAUNCH_RULES.rule(
+    "VLM106",
+    "adapters-without-enable-lora",
+    Severity.ERROR,
+    engine=Engine.VLLM,
+    stage=Stage.ADAPTER_LOAD,
+)
 def check_adapters_without_enable_lora(subject: LaunchSubject) -> Iterator[Defect]:
     """`--lora-modules` is given but LoRA is not enabled.
 
@@ -76,56 +77,39 @@ def check_adapters_without_enable_lora(subject: LaunchSubject) -> Iterator[Defec
         )
 
 
-@LAUNCH_RULES.rule("VLM107", "moe-backend-without-lora", Severity.ERROR, engine=Engine.VLLM)
-def check_moe_backend_without_lora(subject: LaunchSubject) -> Iterator[Defect]:
-    """`--moe-backend` names a mega-kernel, which cannot apply adapters.
-
-    *What it checks*: `--moe-backend` against the four mega-kernels, with LoRA enabled.
-
-    *Why it matters*: vLLM refuses to start.
-
-    *How to fix*: leave `--moe-backend` out: vLLM then takes one that can (Triton for bf16 weights,
-    Marlin for NVFP4).
-    """
-    backend = (subject.launch.text("--moe-backend") or "").lower().replace("-", "_")
-    if subject.lora_enabled and backend in _MEGA_BACKENDS:
-        yield launch_defect(
-            subject.launch,
-            f"`--moe-backend` is `{backend}`, which cannot apply adapters; expected another one",
-            subject.at("--moe-backend"),
-            remove=["--moe-backend"],
-        )
-
-
-@LAUNCH_RULES.rule("VLM108", "fully-sharded-drops-attention", Severity.ERROR, engine=Engine.VLLM)
+@LAUNCH_RULES.rule(
+    "VLM108",
+    "fully-sharded-drops-attention",
+    Severity.ERROR,
+    engine=Engine.VLLM,
+    stage=Stage.SERVED,
+)
 def check_fully_sharded_drops_attention(subject: LaunchSubject) -> Iterator[Defect]:
     """`--fully-sharded-loras` loses the attention's q, k, v and r on an Inkling.
 
-    *What it checks*: `--fully-sharded-loras` with LoRA enabled on an Inkling, unless
-    `--lora-target-modules` leaves q, k, v and r out anyway.
+    *What it checks*: `--fully-sharded-loras` with LoRA enabled on an Inkling, without
+    `--lora-target-modules`. (Targets that name q, k, v or r keep vLLM from starting, VLM113.)
 
     *Why it matters*: vLLM has no fully sharded form of the fused projection of q, k, v and r. It
-    serves the adapter without them and says so once in its log; with `--lora-target-modules` naming
-    them, it refuses to start.
+    serves the adapter without them and says so once in its log.
 
     *How to fix*: leave `--fully-sharded-loras` out.
     """
     launch = subject.launch
     if not (subject.lora_enabled and subject.is_inkling and launch.is_on("--fully-sharded-loras")):
         return
-    targets = [name.rpartition(".")[2] for name in launch.values("--lora-target-modules")]
-    if targets and not {"qkvr", "wq_du", "wk_dv", "wv_dv", "wr_du"}.intersection(targets):
-        return
-    effect = "keeps vLLM from starting" if targets else "drops q, k, v and r of every adapter"
-    yield launch_defect(
-        subject.launch,
-        f"`--fully-sharded-loras` {effect} on an Inkling",
-        subject.at("--fully-sharded-loras"),
-        remove=["--fully-sharded-loras"],
-    )
+    if not launch.values("--lora-target-modules"):
+        yield launch_defect(
+            launch,
+            "`--fully-sharded-loras` drops q, k, v and r of every adapter on an Inkling",
+            subject.at("--fully-sharded-loras"),
+            remove=["--fully-sharded-loras"],
+        )
 
 
-@LAUNCH_RULES.rule("VLM109", "lora-dtype-not-bfloat16", Severity.ERROR, engine=Engine.VLLM)
+@LAUNCH_RULES.rule(
+    "VLM109", "lora-dtype-not-bfloat16", Severity.ERROR, engine=Engine.VLLM, stage=Stage.FIRST_USE
+)
 def check_lora_dtype_not_bfloat16(subject: LaunchSubject) -> Iterator[Defect]:
     """`--lora-dtype` is `float16` on an Inkling, which computes in bfloat16.
 

@@ -1,0 +1,164 @@
+"""Rules over the files of an adapter: what SGLang refuses in them, and when."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from inkling_cli.checks.engine import Engine
+from inkling_cli.checks.finding import Location, Severity
+from inkling_cli.checks.launch.adapter_facts import AdapterFacts
+from inkling_cli.checks.launch.registry import LAUNCH_RULES
+from inkling_cli.checks.launch.sglang.loading import load_stage, loading_fault
+from inkling_cli.checks.launch.subject import LaunchSubject, UnreadAdapter
+from inkling_cli.checks.launch.unsound import find_unsound
+from inkling_cli.checks.rule import Defect
+from inkling_runtime.adapter.json_file import read_json_object
+from inkling_runtime.adapter.lora_config import CONFIG_NAME
+from inkling_runtime.errors import InklingError
+
+_ERROR, _SGLANG = Severity.ERROR, Engine.SGLANG
+_TOKENS_NAME = "added_tokens.json"
+
+
+@LAUNCH_RULES.rule("SGL209", "adapter-tensors-refused", _ERROR, engine=_SGLANG)
+def check_adapter_tensors_refused(subject: LaunchSubject) -> Iterator[Defect]:
+    """SGLang cannot load an adapter that is sound in itself.
+
+    *What it checks*: names and shapes of an adapter as SGLang merges them and copies them into its
+    slots: q, k, v and r have to be there together, `w3` needs its `w1`, the head has the unpadded
+    vocabulary, and every module is one that SGLang adapts. (What is wrong for every engine is
+    LCH205.)
+
+    *Why it matters*: some faults end the start of the server or the loading. Most show at the first
+    request that uses the adapter: the scheduler fails.
+
+    *How to fix*: `inkling convert-adapter DIR --to sglang -o OUT`.
+    """
+    if not (subject.lora_enabled and subject.is_inkling):
+        return
+    for adapter in subject.adapters:
+        fault = loading_fault(subject, adapter)
+        if fault is None or _has_own_rank_rule(adapter) or find_unsound(subject, adapter):
+            continue
+        yield Defect(
+            f"adapter `{adapter.name}`: {fault.message}",
+            f"`inkling convert-adapter {adapter.folder} --to sglang -o OUT`",
+            Location(f"{adapter.folder.rstrip('/')}", key=fault.tensor),
+            stage=fault.stage,
+        )
+
+
+@LAUNCH_RULES.rule("SGL211", "dora-refused", _ERROR, engine=_SGLANG)
+def check_dora_refused(subject: LaunchSubject) -> Iterator[Defect]:
+    """An adapter is a DoRA adapter.
+
+    *What it checks*: `use_dora` in each adapter's config.
+
+    *Why it matters*: SGLang refuses the adapter, and at start-up does not start.
+
+    *How to fix*: train without DoRA, or merge the adapter into the base model.
+    """
+    for adapter in subject.adapters if subject.lora_enabled else ():
+        if adapter.config.values.get("use_dora"):
+            yield Defect(
+                f"adapter `{adapter.name}` uses DoRA, which SGLang refuses",
+                "train without DoRA, or merge the adapter into the base model",
+                adapter.at("use_dora"),
+                stage=load_stage(adapter),
+            )
+
+
+@LAUNCH_RULES.rule("SGL212", "adapter-type-refused", _ERROR, engine=_SGLANG)
+def check_adapter_type_refused(subject: LaunchSubject) -> Iterator[Defect]:
+    """An adapter's config does not say that it is LoRA.
+
+    *What it checks*: `peft_type` in each adapter's config, which has to be `LORA`, upper or lower
+    case.
+
+    *Why it matters*: SGLang refuses the adapter, with no more than the key's name as a reason.
+
+    *How to fix*: set `"peft_type": "LORA"`.
+    """
+    for adapter in subject.adapters if subject.lora_enabled else ():
+        kind = adapter.config.values.get("peft_type")
+        if not isinstance(kind, str) or kind.lower() != "lora":
+            shown = "no `peft_type`" if kind is None else f"the `peft_type` `{kind}`"
+            yield Defect(
+                f"adapter `{adapter.name}` has {shown}, expected `LORA`",
+                'set `"peft_type": "LORA"` if it is LoRA',
+                adapter.at("peft_type"),
+                stage=load_stage(adapter),
+            )
+
+
+@LAUNCH_RULES.rule("SGL213", "adapter-adds-tokens", _ERROR, engine=_SGLANG)
+def check_adapter_adds_tokens(subject: LaunchSubject) -> Iterator[Defect]:
+    """An adapter adds tokens to the vocabulary.
+
+    *What it checks*: added_tokens.json beside each adapter: ids at or above the model's unpadded
+    vocabulary.
+
+    *Why it matters*: SGLang refuses the adapter, and at start-up does not start.
+
+    *How to fix*: remove added_tokens.json if the tokens are not trained.
+    """
+    spec = subject.model.spec
+    for adapter in subject.adapters if subject.lora_enabled and spec is not None else ():
+        added = _added_tokens(Path(adapter.adapter.path))
+        above = [id_ for id_ in added if spec is not None and id_ >= spec.unpadded_vocab_size]
+        if above and spec is not None:
+            yield Defect(
+                f"adapter `{adapter.name}` adds the token {min(above)}, expected ids below the "
+                f"model's {spec.unpadded_vocab_size}",
+                f"remove `{_TOKENS_NAME}` if the tokens are not trained",
+                Location(str(adapter.adapter.path / _TOKENS_NAME)),
+                stage=load_stage(adapter),
+            )
+
+
+@LAUNCH_RULES.rule("SGL215", "adapter-in-other-file", Severity.INFO, engine=_SGLANG)
+def check_adapter_in_other_file(subject: LaunchSubject) -> Iterator[Defect]:
+    """An adapter's tensors are in a file of another name or kind than this tool reads.
+
+    *What it checks*: adapter folders without adapter_model.safetensors but with other weights.
+
+    *Why it matters*: SGLang reads any `.safetensors`, else `.bin`, else `.pt` file of the folder;
+    rank, layout and names of this adapter were not checked.
+
+    *How to fix*: save it as adapter_model.safetensors.
+    """
+    for unread in subject.unread:
+        if name := other_weights(unread):
+            yield Defect(
+                f"adapter `{unread.ref.name}` is in `{name}`, which was not checked",
+                "save it as `adapter_model.safetensors`",
+                Location(unread.folder),
+            )
+
+
+def other_weights(unread: UnreadAdapter) -> str | None:
+    """Return the file that SGLang would read where adapter_model.safetensors is not there."""
+    folder = Path(unread.folder)
+    try:
+        if not (folder / CONFIG_NAME).is_file() or (folder / "adapter_model.safetensors").exists():
+            return None
+        for pattern in ("*.safetensors", "*.bin", "*.pt"):
+            if found := sorted(folder.glob(pattern)):
+                return found[0].name
+    except OSError:
+        pass
+    return None
+
+
+def _has_own_rank_rule(adapter: AdapterFacts) -> bool:
+    """Whether SGL403 speaks of the adapter's ranks."""
+    config = adapter.config
+    return any(rank != config.rank for rank in config.rank_pattern.values())
+
+
+def _added_tokens(folder: Path) -> list[int]:
+    """Return the ids of added_tokens.json; none where it is not there or not readable."""
+    try:
+        tokens = read_json_object(folder / _TOKENS_NAME)
+    except InklingError:
+        return []
+    return [id_ for id_ in tokens.values() if type(id_) is int]

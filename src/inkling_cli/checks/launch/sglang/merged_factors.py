@@ -1,0 +1,147 @@
+"""What SGLang makes of an adapter's tensors when it reads them, told from their shapes. No rules.
+
+SGLang brings the names of a layer to those of its runtime: q, k, v and r become one `qkvr`, flat
+shared experts become stacks, `w1`, `w3`, `w2` become `gate_up_proj` and `down_proj`. Where parts
+do not fit each other, the adapter is refused right here; where a part is missing, its siblings
+keep their names, which no module answers to later.
+"""
+
+import re
+from collections.abc import Mapping
+
+Shape = tuple[int, ...]
+Layer = dict[str, Shape]
+"""Tensor names of one layer, as SGLang has them by then → shapes."""
+
+_LAYER = re.compile(r"layers\.(\d+)\.")
+_QKVR = ("wq_du", "wk_dv", "wv_dv", "wr_du")
+_RENAMED = ((".w1.", ".gate_proj."), (".w3.", ".up_proj."), (".w2.", ".down_proj."))
+_GATE_UP = (".w1.", ".w3.", ".gate_proj.", ".up_proj.", ".gate_up_proj.")
+_DOWN = (".w2.", ".down_proj.")
+
+
+class UnfitError(Exception):
+    """Tensors that SGLang cannot bring together."""
+
+    def __init__(self, tensor: str, message: str) -> None:
+        super().__init__(message)
+        self.tensor = tensor
+        self.message = message
+
+
+def layer_of(name: str) -> int | None:
+    """Return the layer that SGLang takes a tensor's name for; None if for no layer."""
+    match = _LAYER.search(name)
+    return int(match[1]) if match else None
+
+
+def split_layers(tensors: Mapping[str, Shape]) -> tuple[dict[int, Layer], Layer]:
+    """Return the tensors of each layer, and those of no layer."""
+    layers: dict[int, Layer] = {}
+    others: Layer = {}
+    for name, shape in tensors.items():
+        index = layer_of(name)
+        group = others if index is None else layers.setdefault(index, {})
+        group[name.replace("unembed_tokens", "lm_head")] = shape
+    return layers, others
+
+
+def merge_layer(layer: Layer, rank: int, num_shared: int | None) -> Layer:
+    """Return a layer's tensors under the runtime's names.
+
+    Args:
+        layer: names and shapes as stored.
+        rank: `r` of the adapter's config.
+        num_shared: the model's shared experts; None where the model is not known.
+
+    Raises:
+        UnfitError: SGLang refuses the adapter here.
+    """
+    merged = dict(layer)
+    _merge_foreign_attention(merged)
+    _merge_attention(merged, rank)
+    if num_shared:
+        _stack_shared_experts(merged, num_shared)
+    for old, new in _RENAMED:
+        for name in [name for name in merged if old in name]:
+            merged[name.replace(old, new)] = merged.pop(name)
+    _merge_gate_and_up(merged)
+    return merged
+
+
+def _merge_foreign_attention(layer: Layer) -> None:
+    """Merge `q_proj`, `k_proj`, `v_proj`, which an Inkling does not have, as SGLang does first."""
+    has_k = any("k_proj" in name for name in layer)
+    for name in [name for name in layer if "q_proj" in name]:
+        parts = [name, name.replace("q_proj", "v_proj")]
+        if has_k:
+            parts.insert(1, name.replace("q_proj", "k_proj"))
+        for part in parts:
+            if part not in layer:
+                raise UnfitError(name, f"`{name}` has no `{part}` beside it")
+        shape = _joined([(part, layer[part]) for part in parts], 0)
+        for part in parts:
+            del layer[part]
+        layer[name.replace("q_proj", "qkv_proj")] = shape
+
+
+def _merge_attention(layer: Layer, rank: int) -> None:
+    for name in [name for name in layer if _QKVR[0] in name]:
+        parts = [name.replace(_QKVR[0], part) for part in _QKVR]
+        if all(part in layer for part in parts):
+            shape = _joined([(part, layer[part]) for part in parts], -2)
+            for part in parts:
+                del layer[part]
+            layer[name.replace(_QKVR[0], "qkvr")] = shape
+    for name, shape in layer.items():
+        if "qkvr" in name and "lora_A" in name and shape[-2:-1] == (rank,):
+            layer[name] = _repeated(shape, 4)
+
+
+def _stack_shared_experts(layer: Layer, count: int) -> None:
+    for name, shape in layer.items():
+        if "shared_experts." not in name or re.search(r"shared_experts\.\d+\.", name):
+            continue
+        is_down = any(part in name for part in _DOWN)
+        if len(shape) != 2 or not (is_down or any(part in name for part in _GATE_UP)):
+            continue
+        if is_down is not ("lora_A" in name):
+            layer[name] = (1, *shape)
+            continue
+        flat, rank = (shape[1], shape[0]) if is_down else shape
+        if flat % count:
+            raise UnfitError(
+                name, f"`{name}` is {flat} wide, expected a multiple of {count} shared experts"
+            )
+        width = flat // count
+        layer[name] = (count, rank, width) if is_down else (count, width, rank)
+
+
+def _merge_gate_and_up(layer: Layer) -> None:
+    for name in list(layer):
+        if "gate_proj" in name:
+            up = name.replace("gate_proj", "up_proj")
+            shape, other = layer.pop(name), layer.pop(up, None)
+            if other is None or 0 in other:
+                other = shape
+            merged = _joined([(name, shape), (up, other)], len(shape) - 2)
+            layer[name.replace("gate_proj", "gate_up_proj")] = merged
+        elif "gate_up_proj" in name and "lora_A" in name:
+            layer[name] = _repeated(layer[name], 2)
+
+
+def _joined(parts: list[tuple[str, Shape]], axis: int) -> Shape:
+    """Return the shape of tensors that are put one after another along an axis."""
+    name, first = parts[0]
+    axis %= max(len(first), 1)
+    for other, shape in parts[1:]:
+        same = [n for i, n in enumerate(shape) if i != axis]
+        if len(shape) != len(first) or same != [n for i, n in enumerate(first) if i != axis]:
+            raise UnfitError(
+                other, f"`{other}` is {list(shape)}, which does not fit `{name}`, {list(first)}"
+            )
+    return (*first[:axis], sum(shape[axis] for _, shape in parts), *first[axis + 1 :])
+
+
+def _repeated(shape: Shape, times: int) -> Shape:
+    return (*shape[:-2], times * shape[-2], shape[-1]) if len(shape) > 1 else shape

@@ -1,0 +1,39 @@
+"""What `inkling check-adapter` finds in the adapters of a launch. No rules here."""
+
+from inkling_cli.checks.adapter import Consumer, check_adapter, make_subject
+from inkling_cli.checks.engine import Engine
+from inkling_cli.checks.finding import Finding
+from inkling_cli.checks.launch.adapter_facts import AdapterFacts
+from inkling_cli.checks.launch.subject import LaunchSubject
+from inkling_cli.checks.launch.vllm.loader import refusals
+
+_TOLD_BY_OTHERS = ("SGA004", "SGA005")
+"""Rules over adapters whose defect other rules over launches tell with the launch's own words."""
+_KEYS_TOLD_BY_OTHERS = {
+    Engine.SGLANG: ("use_dora", "peft_type"),
+    Engine.VLLM: (
+        *("use_dora", "lora_bias", "bias", "modules_to_save", "alora_invocation_tokens"),
+        *("layer_replication", "use_bdlora", "use_qalora", "init_lora_weights"),
+    ),
+}
+"""Likewise the settings that are more than plain LoRA."""
+
+
+def find_unsound(subject: LaunchSubject, facts: AdapterFacts) -> list[Finding]:
+    """Return why an adapter is not applied as it is meant; empty where it is sound.
+
+    What vLLM refuses to load has rules of its own, which name what was refused; so have names that
+    lead nowhere in vLLM.
+    """
+    judges_names = subject.engine is Engine.VLLM and subject.lora_enabled and subject.is_inkling
+    if judges_names and refusals(subject, facts):
+        return []
+    codes = (*_TOLD_BY_OTHERS, "ADP001") if judges_names else _TOLD_BY_OTHERS
+    keys = _KEYS_TOLD_BY_OTHERS.get(subject.engine, ())
+    judged = make_subject(facts.adapter, subject.model.spec)
+    return [
+        finding
+        for finding in check_adapter(judged, [Consumer(subject.engine.value)])
+        if finding.code not in codes
+        and not (finding.code == "ADP008" and finding.location.key in keys)
+    ]

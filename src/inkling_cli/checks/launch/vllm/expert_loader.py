@@ -1,0 +1,94 @@
+"""What vLLM's loader demands of a layer's routed experts: as stacks, one by one, or packed."""
+
+from collections.abc import Iterator, Mapping
+
+from inkling_cli.checks.launch.vllm.layers import Slot
+from inkling_cli.checks.launch.vllm.refusal import (
+    Factors,
+    Reason,
+    Refusal,
+    check_size,
+    too_large,
+)
+
+Modules = Mapping[str, Factors]
+_STACKS = ("w1", "w2", "w3")
+_PROJECTIONS = ("gate_proj", "down_proj", "up_proj")
+
+
+def check_packed(modules: Modules, path: str, *, may_convert: bool) -> Iterator[Refusal]:
+    """Yield PEFT's packed experts where they cannot be converted, or lack their gate and up."""
+    if not may_convert or f"{path}.base_layer" not in modules:
+        yield Refusal(Reason.PACKED_EXPERTS, modules[path].name)
+
+
+def check_stacks(
+    modules: Modules, path: str, number: int, slot: Slot, rank: int
+) -> Iterator[Refusal]:
+    """Yield what is missing or too large in a layer's shared-outer stacks."""
+    stacks = {name: modules.get(f"{path}.{name}") for name in _STACKS}
+    present = [name for name, factors in stacks.items() if factors is not None]
+    if not present:
+        return
+    if len(present) < len(_STACKS):
+        lacking = next(name for name in _STACKS if name not in present)
+        message = f"it has experts.{present[0]} but no experts.{lacking}"
+        yield Refusal(Reason.MISSING_EXPERTS, path, message)
+        return
+    for name, factors in stacks.items():
+        if factors is not None:
+            yield from _check_stack(factors, number, slot, rank, is_down=name == "w2")
+
+
+def _check_stack(
+    factors: Factors, number: int, slot: Slot, rank: int, *, is_down: bool
+) -> Iterator[Refusal]:
+    inputs, outputs = (slot.outputs, slot.inputs) if is_down else (slot.inputs, slot.outputs)
+    limits = (
+        (factors.a, (number if is_down else 1, rank, inputs)),
+        (factors.b, (1 if is_down else number, outputs, rank)),
+    )
+    for letter, (shape, limit) in zip("AB", limits, strict=True):
+        if shape is None:
+            continue
+        fits = len(shape) == 3 and limit[0] in (1, shape[0])
+        if not fits or shape[1] > limit[1] or shape[2] > limit[2]:
+            yield too_large(factors.name, letter, shape, limit)
+            return
+
+
+def check_numbered(
+    modules: Modules, path: str, number: int, slot: Slot, rank: int
+) -> Iterator[Refusal]:
+    """Yield what is missing, unlike or too large in a layer's experts stored one by one."""
+    found = {
+        (expert, name): modules.get(f"{path}.{expert}.{name}")
+        for name in _PROJECTIONS
+        for expert in range(number)
+    }
+    if not any(found.values()):
+        return
+    experts = {key: factors for key, factors in found.items() if factors is not None}
+    if len(experts) < len(found):
+        expert, name = next(key for key in found if key not in experts)
+        message = f"it has no experts.{expert}.{name}"
+        yield Refusal(Reason.MISSING_EXPERTS, path, message)
+        return
+    down = Slot(slot.outputs, slot.inputs)
+    for name in _PROJECTIONS:
+        layer = [experts[expert, name] for expert in range(number)]
+        refusals = [*_check_alike(layer)]
+        for factors in layer:
+            refusals += check_size(factors, down if name == "down_proj" else slot, rank)
+        yield from refusals[:1]
+
+
+def _check_alike(experts: list[Factors]) -> Iterator[Refusal]:
+    first = experts[0]
+    for other in experts:
+        if (other.a, other.b) != (first.a, first.b) and None not in (other.a, other.b):
+            message = (
+                f"lora_A is {list(other.a or ())}, that of `{first.name}` is {list(first.a or ())}"
+            )
+            yield Refusal(Reason.TOO_LARGE, other.name, message)
+            return

@@ -1,0 +1,148 @@
+"""What vLLM's loader does with an adapter, told from names and shapes: why it refuses it.
+
+Not a copy of the loader: each reason is one that was observed or that follows from what the loader
+asserts. Without the model's config only what needs no sizes is told. The loader writes a factor
+into the corner of a buffer: smaller ones are accepted, larger ones are not.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from inkling_cli.checks.launch.adapter_facts import AdapterFacts
+from inkling_cli.checks.launch.launch import parse_integer
+from inkling_cli.checks.launch.options import read_json_object
+from inkling_cli.checks.launch.subject import LaunchSubject
+from inkling_cli.checks.launch.vllm.expert_loader import (
+    check_numbered,
+    check_packed,
+    check_stacks,
+)
+from inkling_cli.checks.launch.vllm.layers import (
+    PARENTS,
+    AdaptableModules,
+    adaptable_modules,
+)
+from inkling_cli.checks.launch.vllm.loader_names import (
+    is_base_copy,
+    is_expected,
+    parse_factor_name,
+)
+from inkling_cli.checks.launch.vllm.refusal import Factors, Reason, Refusal, check_size
+from inkling_cli.checks.launch.vllm.wrapping import SHARED_FLAG, is_wrapped
+
+DEFAULT_MAX_RANK = 16
+
+
+@dataclass
+class _Loaded:
+    """The factors of an adapter by module, as the loader has them after reading names."""
+
+    modules: dict[str, Factors] = field(default_factory=lambda: defaultdict(Factors))
+    refusals: list[Refusal] = field(default_factory=list)
+
+
+@lru_cache(maxsize=16)
+def refusals(subject: LaunchSubject, facts: AdapterFacts) -> tuple[Refusal, ...]:
+    """Return why vLLM refuses an adapter for the names and shapes of its tensors; () if not."""
+    known = adaptable_modules(subject.model.spec) if subject.model.spec else None
+    loaded = _read_names(subject, facts, known or AdaptableModules({}))
+    if loaded.refusals or known is None:
+        return (*loaded.refusals, *_missing_plain(loaded.modules, {}))
+    loader = _Loader(subject, facts, known, loaded.modules)
+    return tuple(loader.refusals())
+
+
+def _read_names(subject: LaunchSubject, facts: AdapterFacts, known: AdaptableModules) -> _Loaded:
+    loaded = _Loaded()
+    shared = subject.launch.is_on(SHARED_FLAG)
+    experts = subject.model.spec.num_experts if subject.model.spec else 0
+    for name, tensor in facts.adapter.file.tensors.items():
+        if is_base_copy(name):
+            continue
+        factor = parse_factor_name(name)
+        if factor is None:
+            loaded.refusals.append(Refusal(Reason.UNSUPPORTED_NAME, name))
+            continue
+        is_known = is_expected(factor.module, known, shared=shared, experts=experts)
+        if not is_known and "base_layer" not in name:
+            loaded.refusals.append(Refusal(Reason.UNEXPECTED_MODULE, name))
+        factors = loaded.modules[factor.module]
+        factors.name = name.removesuffix(".weight").rpartition(".")[0]
+        if factor.is_a:
+            factors.a = tensor.shape
+        else:
+            factors.b = tensor.shape
+    return loaded
+
+
+def _missing_plain(
+    modules: Mapping[str, Factors], slots: Mapping[str, object]
+) -> Iterator[Refusal]:
+    """Yield modules that lack a factor and that the loader cannot do without."""
+    for path, factors in modules.items():
+        if factors.a is not None and factors.b is not None:
+            continue
+        is_slice = path.rpartition(".")[2] in PARENTS and (path in slots or not slots)
+        if factors.b is None or not is_slice:
+            has, lacks = ("lora_A", "lora_B") if factors.b is None else ("lora_B", "lora_A")
+            yield Refusal(Reason.MISSING_FACTOR, factors.name, f"it has {has} but no {lacks}")
+
+
+class _Loader:
+    def __init__(
+        self,
+        subject: LaunchSubject,
+        facts: AdapterFacts,
+        known: AdaptableModules,
+        modules: Mapping[str, Factors],
+    ) -> None:
+        self.subject = subject
+        self.facts = facts
+        self.known = known
+        self.modules = modules
+        self.shared = subject.launch.is_on(SHARED_FLAG)
+        rank = parse_integer(subject.launch.text("--max-lora-rank"))
+        self.rank = DEFAULT_MAX_RANK if rank is None else rank
+        self.expert_layers = {
+            path: layer for path, layer in known.expert_layers.items() if is_wrapped(path, subject)
+        }
+
+    def refusals(self) -> Iterator[Refusal]:
+        if not self.modules:
+            yield Refusal(Reason.MISSING_EXPERTS, "", "it holds no factors at all")
+        yield from _missing_plain(self.modules, self.known.slots)
+        for path, slot in self.known.slots.items():
+            factors = self.modules.get(path)
+            if factors is not None and is_wrapped(path, self.subject):
+                yield from check_size(factors, slot, self.rank)
+        for path, (number, slot) in self.expert_layers.items():
+            if path in self.modules:
+                yield from check_packed(self.modules, path, may_convert=self._may_convert())
+            elif self.shared:
+                yield from check_stacks(self.modules, path, number, slot, self.rank)
+            else:
+                yield from check_numbered(self.modules, path, number, slot, self.rank)
+
+    def _may_convert(self) -> bool:
+        """Whether packed experts are converted; a multimodal model's cannot be."""
+        spec = self.subject.model.spec
+        is_text = spec is not None and not spec.is_multimodal
+        return is_text and converts_packed(self.subject, self.facts)
+
+
+def converts_packed(subject: LaunchSubject, facts: AdapterFacts) -> bool:
+    """Return whether the launch asks vLLM to convert an adapter's packed experts."""
+    is_mixed = subject.launch.is_on("--enable-mixed-moe-lora-format")
+    return is_mixed and facts.name in packed_adapters(subject)
+
+
+def packed_adapters(subject: LaunchSubject) -> frozenset[str]:
+    """Return the names of the adapters that `--lora-modules` says are in PEFT's packed form."""
+    entries = (read_json_object(value) for value in subject.launch.values("--lora-modules"))
+    return frozenset(
+        str(entry.get("name"))
+        for entry in entries
+        if entry and entry.get("is_3d_lora_weight") is True
+    )

@@ -1,0 +1,81 @@
+"""Record what SGLang itself says about the launches of `sglang_launches.py`.
+
+    python tests/conformance/record_sglang.py ORACLE_FOLDER PYTHON
+
+ORACLE_FOLDER holds `sglang_oracle.py`, which runs the engine's own parser, checks, model and
+adapter loading on a CPU; PYTHON is the interpreter that has the engine. Each verdict becomes one
+line of `sglang_verdicts.jsonl`; launches that the engine's side cannot judge are left out.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(TESTS))
+
+from conformance.sglang_adapters import write_sglang_world  # noqa: E402
+from conformance.sglang_launches import Trial, trials  # noqa: E402
+
+VERDICTS = Path(__file__).with_name("sglang_verdicts.jsonl")
+_LONGEST_ERROR = 160
+
+
+def ask_engine(
+    asked: list[Trial], root: Path, oracle: Path, python: str
+) -> Iterator[dict[str, Any]]:
+    """Yield the engine's answer to each launch, in order."""
+    cases = root / "cases.jsonl"
+    cases.write_text("".join(json.dumps(trial.case(str(root))) + "\n" for trial in asked))
+    process = subprocess.Popen(
+        [python, str(oracle / "sglang_oracle.py"), "--batch", str(cases)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+        text=True,
+    )
+    assert process.stdout is not None
+    yield from map(json.loads, process.stdout)
+    if process.wait():
+        raise SystemExit(f"{oracle}: ended with {process.returncode}")
+
+
+def verdict_of(trial: Trial, answer: dict[str, Any], root: Path) -> dict[str, Any]:
+    """Return what is recorded of an answer."""
+    error = (answer["error"] or "").replace(str(root), "{root}").replace("\n", " ")
+    return {
+        "id": trial.id,
+        "adapter": trial.adapter,
+        "model": trial.model,
+        "words": trial.words(),
+        "env": dict(trial.env),
+        "load": trial.load,
+        "status": answer["status"],
+        "stage": answer["stage"],
+        "error": error[:_LONGEST_ERROR],
+    }
+
+
+def main(oracle: Path, python: str) -> None:
+    """Ask about every launch and write the verdicts."""
+    asked = {trial.id: trial for trial in trials()}
+    with tempfile.TemporaryDirectory() as folder:
+        root = write_sglang_world(Path(folder).resolve())
+        lines = []
+        for number, answer in enumerate(ask_engine([*asked.values()], root, oracle, python), 1):
+            if answer["status"] in ("accepted", "refused"):
+                lines.append(json.dumps(verdict_of(asked[answer["id"]], answer, root)))
+            sys.stderr.write(f"\r{number} of {len(asked)}")
+    VERDICTS.write_text("".join(f"{line}\n" for line in lines))
+    sys.stderr.write(f"\n{len(lines)} verdicts in {VERDICTS.name}\n")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        raise SystemExit(__doc__)
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,380 @@
+"""Pieces that launches of SGLang are made of. Data only; `{root}` stands for the test world.
+
+Left out is what the engine's side cannot judge without a GPU or without a package.
+"""
+
+_T = "--lora-backend triton"
+_V2 = "--lora-backend triton_v2"
+_EAGLE = (
+    "--speculative-algorithm EAGLE --speculative-draft-model-path {root}/model "
+    "--speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4"
+)
+_RELEASED = "{root}/adapters/released"
+_PIN = '\'{"lora_name": "a", "lora_path": "{root}/adapters/released", "pinned": true}\''
+
+LORA = (
+    "",
+    "--max-loras-per-batch 1",
+    "--max-loras-per-batch 2 --max-loaded-loras 2",
+    "--max-loras-per-batch 0",
+    "--max-loras-per-batch -1",
+    "--max-loras-per-batch 3000",
+    "--max-loaded-loras 4",
+    "--max-loaded-loras 8",
+    "--max-loaded-loras 0",
+    "--enable-lora-overlap-loading",
+    "--enable-lora-overlap-loading --max-loaded-loras 16",
+    "--enable-lora-overlap-loading --max-loaded-loras 17",
+    "--enable-lora-overlap-loading --max-loras-per-batch 2 --max-loaded-loras 4",
+    "--max-lora-rank 1",
+    "--max-lora-rank 2",
+    "--max-lora-rank 0",
+    "--max-lora-rank -3",
+    "--max-lora-rank 64",
+    "--max-lora-rank sixteen",
+    "--max-lora-chunk-size 32",
+    "--max-lora-chunk-size 20",
+    "--max-lora-chunk-size 256",
+    "--lora-eviction-policy fifo",
+    "--lora-eviction-policy lfu",
+    "--lora-drain-wait-threshold 1.5",
+    "--lora-drain-wait-threshold -1",
+    "--lora-drain-wait-threshold nan",
+    "--lora-drain-wait-threshold soon",
+    "--lora-use-virtual-experts",
+    "--lora-strict-loading",
+    "--no-lora-strict-loading",
+    "--experts-shared-outer-loras",
+    "--no-experts-shared-outer-loras",
+    "--lora-target-modules all",
+    "--lora-target-modules all all",
+    "--lora-target-modules all qkvr",
+    "--lora-target-modules",
+    "--lora-target-modules qkvr wo_ud",
+    "--lora-target-modules qkvr wo_ud gate_up_proj down_proj lm_head",
+    "--lora-target-modules qkvr wo_ud gate_proj up_proj down_proj lm_head embed_tokens",
+    "--lora-target-modules qkvr wo_ud gate_up_proj",
+    "--lora-target-modules gate_up_proj down_proj",
+    "--lora-target-modules wq_du wo_ud",
+    "--lora-target-modules q_proj v_proj",
+    "--lora-target-modules qkvr,wo_ud",
+    "--lora-target-modules all-linear",
+)
+"""LoRA's own options."""
+
+PATHS = (
+    "--lora-paths",
+    f"--lora-paths {_RELEASED}",
+    f"--lora-paths ={_RELEASED}",
+    "--lora-paths a=",
+    '--lora-paths \'{"lora_name": "a"}\'',
+    "--lora-paths '{a}'",
+    f"--lora-paths {_PIN}",
+    f"--lora-paths {_PIN} --max-loras-per-batch 2",
+    f"--lora-paths {_PIN} --max-loras-per-batch 1",
+    f"--lora-paths a={_RELEASED} b={{root}}/adapters/twin",
+    f"--lora-paths a={_RELEASED} a={{root}}/adapters/twin",
+    f"--lora-paths a={_RELEASED} a={_RELEASED}",
+    f"--lora-paths a={_RELEASED} b={_RELEASED}",
+    f"--lora-paths a={_RELEASED} b={{root}}/adapters/stacks",
+    f"--lora-paths a={_RELEASED} b={{root}}/adapters/stacks --no-experts-shared-outer-loras",
+    f"--lora-paths a={_RELEASED} b={{root}}/adapters/rank32",
+    f"--lora-paths a={_RELEASED} b={{root}}/adapters/dora",
+    f"--lora-paths a={_RELEASED} b={{root}}/adapters/released-names",
+    f"--lora-paths a={_RELEASED} b={{root}}/adapters/twin --max-loras-per-batch 1 "
+    "--max-loaded-loras 1",
+    f"--lora-paths a={_RELEASED} b={{root}}/adapters/twin c={{root}}/adapters/embed "
+    "--max-loras-per-batch 2",
+    f"--lora-paths a={{root}}/adapters/attention b={_RELEASED}",
+)
+"""The option of start-up adapters in all its forms."""
+
+SPELLINGS = (
+    "--enable-lora=true",
+    "--enable-lora true",
+    "--max_lora_rank 4",
+    "--max-lora-ran 4",
+    "--max-lora 4",
+    "--max-loras-per-batch=2",
+    "--max-loras-per-batch",
+    "--lora-backends triton",
+    "--no-enable-lora",
+    "--no-lora-use-virtual-experts",
+    "--enable-lora-overlap",
+    "--lora-strict",
+    "stray",
+    "--max-lora-rank 2 stray",
+    "--random-seed 1 --random-seed 2",
+    "--random-seed 1e3",
+    "--log-requests-level 7",
+    "--tp 1",
+    "--tp-size one",
+    "--tensor-parallel-size 1",
+    "--ep 1",
+    "--context-length 1k",
+    "--context-length 1K",
+    "--context-length 2Ki",
+    "--context-length 1.5Ki",
+    "--max-total-tokens 2M",
+    "--max-total-tokens lots",
+    "--mem-fraction-static 0.8",
+    "--mem-fraction-static much",
+    "--gc-threshold 700 10 10",
+    "--gc-threshold 700 ten",
+    "--gc-threshold",
+    "--bucket-time-to-first-token 0.1 1 10",
+    "--bucket-time-to-first-token x",
+    "--prompt-tokens-buckets default",
+    "--prompt-tokens-buckets some",
+    "--numa-node",
+    "--preferred-sampling-params '{\"top_p\": 0.9}'",
+    "--preferred-sampling-params top_p=0.9",
+    "--served-model-name inkling",
+    "--served-model-name inkling:base",
+    "--lora-moduls a",
+)
+"""Spellings and plain values."""
+
+BACKENDS = ("triton", "csgmv", "torch_native", "ascend", "triton_v2", "punica")
+_RUNNER_NAMES = """
+    auto triton marlin cutlass deep_gemm triton_kernel flashinfer_cutlass flashinfer_mxfp4
+    humming megamoe experimental_sgl_marlin lora_triton lora_cutedsl lora_marlin cuda
+"""
+RUNNERS = _RUNNER_NAMES.split()
+MODES = (
+    "--enable-pdmux",
+    "--enable-pdmux --chunked-prefill-size -1 --disable-overlap-schedule",
+    "--enable-two-batch-overlap",
+    "--enable-two-batch-overlap --attn-dp-size 2 --tp-size 2",
+    "--attn-dp-size 2 --tp-size 2",
+    "--enable-dp-attention --dp-size 2 --tp-size 2",
+    "--quantization awq",
+    "--quantization modelopt_fp4",
+    "--moe-a2a-backend megamoe",
+    "--init-expert-location placed.json",
+    "--init-expert-location trivial",
+    "--ep-num-redundant-experts 1",
+    "--enable-eplb",
+    "--enable-eplb --ep-size 2 --tp-size 2",
+)
+SPECULATION = (
+    "--speculative-algorithm NGRAM",
+    "--speculative-algorithm ngram --speculative-adaptive",
+    "--speculative-algorithm EAGLE",
+    "--speculative-algorithm NEXTN",
+    "--speculative-algorithm EAGLE3",
+    "--speculative-algorithm STANDALONE",
+    "--speculative-algorithm DFLASH",
+    "--speculative-algorithm DFLASH --speculative-draft-model-path {root}/model",
+    "--speculative-algorithm DSPARK",
+    "--speculative-algorithm DSPARK --speculative-draft-model-path {root}/model",
+    "--speculative-algorithm UNO",
+    "--speculative-algorithm FROZEN_KV_MTP",
+    "--speculative-algorithm MEDUSA",
+    _EAGLE,
+    f"{_EAGLE} --speculative-adaptive",
+    f"{_EAGLE} --moe-runner-backend experimental_sgl_trtllm",
+    f"{_EAGLE} --speculative-moe-runner-backend experimental_sgl_trtllm",
+    f"{_EAGLE} --speculative-moe-runner-backend lora_triton",
+    f"{_EAGLE} --pp-size 2",
+    "--speculative-moe-runner-backend lora_triton",
+    "--speculative-algorithm EAGLE --speculative-num-steps 3",
+    "--speculative-algorithm EAGLE --speculative-eagle-topk 1",
+    "--speculative-algorithm EAGLE --speculative-num-draft-tokens 4",
+    "--speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1",
+)
+PARALLEL = (
+    "--tp-size 0",
+    "--tp-size -2",
+    "--ep-size 0",
+    "--ep-size 2",
+    "--pp-size 0",
+    "--tp-size 4 --ep-size 3",
+    "--tp-size 4 --ep-size 8",
+    "--tp-size 4 --attn-dp-size 3",
+    "--tp-size 2 --dp-size 2 --attn-dp-size 2",
+    "--attn-dp-size 2",
+    "--attn-dp-size 0",
+    "--dp-size 2 --enable-dp-attention",
+    "--dp-size 2",
+    "--enable-dp-attention",
+    "--nnodes 2",
+    "--nnodes 0",
+    "--nnodes 2 --tp-size 2 --dp-size 2",
+    "--moe-dense-tp-size 2",
+    "--moe-dp-size 2",
+    "--dwdp-size 2",
+    "--log-level loud",
+    "--moe-dense-tp-size 1",
+    "--moe-dense-tp-size 2 --tp-size 4",
+    "--attn-cp-size 2",
+)
+MODEL = (
+    "--disable-radix-cache",
+    "--disable-hybrid-swa-memory",
+    "--mamba-radix-cache-strategy no_buffer",
+    "--mamba-radix-cache-strategy no_buffer --disable-overlap-schedule",
+    "--mamba-radix-cache-strategy extra_buffer",
+    "--mamba-radix-cache-strategy extra_buffer_lazy",
+    "--disaggregation-mode decode --disable-radix-cache",
+    "--disaggregation-mode prefill",
+    "--context-length 4096",
+    "--context-length 2048",
+    "--page-size 7",
+    "--page-size 0",
+    "--page-size 64",
+    "--page-size 512",
+    "--page-size 64 --mamba-track-interval 96",
+    "--attention-backend triton",
+    "--attention-backend fa4",
+    "--attention-backend fa3",
+    "--attention-backend bogus",
+    "--prefill-attention-backend fa4 --decode-attention-backend triton",
+    "--dtype bfloat16",
+    "--dtype bf16",
+    "--dtype auto",
+    "--kv-cache-dtype fp8_e4m3",
+    "--kv-cache-dtype int4",
+    "--enable-multimodal",
+    "--enable-priority-scheduling --schedule-policy lpm",
+    "--enable-priority-scheduling --schedule-policy fcfs",
+    "--enable-torch-compile --disable-cuda-graph-padding",
+)
+
+ALONE = (
+    *(("released", f"{_T} {text}") for text in (*LORA, *PATHS, *SPELLINGS, *SPECULATION)),
+    *(("released", f"{_T} {text}") for text in (*PARALLEL, *MODEL)),
+    *(("released", f"--lora-backend {name}") for name in BACKENDS),
+    *(("attention", f"--lora-backend {name}") for name in BACKENDS),
+    *(("released", f"--lora-backend {name} --max-loras-per-batch 1") for name in BACKENDS),
+    *(("released", f"{_T} --moe-runner-backend {name}") for name in RUNNERS),
+    *(("attention", f"{_T} --moe-runner-backend {name}") for name in RUNNERS),
+    *(("attention", f"{_V2} {text}") for text in MODES),
+    *(("released", f"{_V2} --moe-runner-backend lora_triton {text}") for text in MODES),
+    ("released", f"{_V2} --moe-runner-backend triton"),
+    ("released", f"{_T} --moe-runner-backend experimental_sgl_marlin --lora-use-virtual-experts"),
+    (
+        "released",
+        f"{_T} --moe-runner-backend experimental_sgl_marlin --lora-use-virtual-experts "
+        "--ep-size 2 --tp-size 2 --ep-num-redundant-experts 2",
+    ),
+    (
+        "released",
+        f"{_T} --moe-runner-backend experimental_sgl_marlin --lora-use-virtual-experts "
+        "--init-expert-location placed.json",
+    ),
+    (
+        "attention",
+        "--lora-backend csgmv --moe-runner-backend experimental_sgl_marlin "
+        "--lora-use-virtual-experts",
+    ),
+    ("attention", "--max-loras-per-batch 2"),
+    ("targets-half", _T),
+    ("no-head-name", f"{_T} --lora-target-modules all"),
+    ("runtime-names", f"{_T} --lora-target-modules qkvr wo_ud"),
+    ("runtime-names", f"{_T} --lora-target-modules all"),
+    ("one-by-one", f"{_T} --experts-shared-outer-loras"),
+    ("stacks", f"{_T} --experts-shared-outer-loras"),
+    ("both-layouts", f"{_T} --experts-shared-outer-loras"),
+    ("both-layouts", f"{_T} --no-experts-shared-outer-loras"),
+    ("typo", f"{_T} --lora-strict-loading"),
+)
+"""Launches with an adapter from the start, as adapter and words."""
+
+_RANK = "--max-lora-rank 2"
+LATER = (
+    ("released", _T),
+    ("released", f"{_T} {_RANK}"),
+    ("released", f"{_T} --lora-target-modules all"),
+    ("released", f"{_T} --max-lora-rank 0 --lora-target-modules all"),
+    ("released", f"{_T} {_RANK} --lora-target-modules all"),
+    ("released", f"{_T} {_RANK} --lora-target-modules"),
+    ("released", f"{_T} {_RANK} --lora-target-modules qkvr wo_ud"),
+    ("released", f"{_T} {_RANK} --lora-target-modules q_proj"),
+    ("released", f"{_T} --max-lora-rank -2 --lora-target-modules all"),
+    ("released", f"{_T} --max-lora-rank 1 --lora-target-modules all"),
+    ("released", f"{_RANK} --lora-target-modules all"),
+    ("attention", f"{_RANK} --lora-target-modules qkvr wo_ud"),
+    ("attention", f"{_V2} {_RANK} --lora-target-modules qkvr wo_ud"),
+    ("runtime-names", f"{_T} {_RANK} --lora-target-modules qkvr wo_ud"),
+    ("runtime-names", f"{_T} {_RANK} --lora-target-modules all"),
+    ("one-by-one", f"{_T} {_RANK} --lora-target-modules all"),
+    ("rank32", f"{_T} --max-lora-rank 32 --lora-target-modules all"),
+    ("released", f"{_T} --lora-paths {{root}}/adapters/attention"),
+    ("runtime-names", f"{_T} --lora-paths {{root}}/adapters/attention"),
+    ("attention", f"{_T} --lora-paths {_RELEASED}"),
+    ("rank32", f"{_T} --lora-paths {_RELEASED}"),
+    ("one-by-one", f"{_T} --lora-paths {_RELEASED}"),
+    ("twin", f"{_T} --lora-paths {{root}}/adapters/one-by-one"),
+    ("twin", f"{_T} --lora-paths {_RELEASED}"),
+    ("attention", f"{_T} {_RANK} --lora-target-modules qkvr wo_ud --dp-size 2"),
+    ("twin", f"{_T} --lora-paths {_RELEASED} --max-loras-per-batch 1 --max-loaded-loras 1"),
+)
+"""Launches whose adapter is loaded while the server runs."""
+
+ENVIRONMENTS = (
+    (f"{_V2} --moe-runner-backend lora_triton", {"SGLANG_EXPERIMENTAL_LORA_OPTI": "1"}),
+    (f"{_V2} --max-loras-per-batch 0", {"SGLANG_EXPERIMENTAL_LORA_OPTI": "yes"}),
+    (_T, {"SGLANG_EXPERIMENTAL_LORA_OPTI": "1"}),
+    (_T, {"SGLANG_EXPERIMENTAL_LORA_OPTI": "maybe"}),
+    (f"{_T} {_EAGLE}", {"SGLANG_ENABLE_OVERLAP_PLAN_STREAM": "1"}),
+    (f"{_T} {_EAGLE}", {"SGLANG_ENABLE_OVERLAP_PLAN_STREAM": "0"}),
+    (f"{_T} --speculative-algorithm NGRAM", {"SGLANG_ENABLE_OVERLAP_PLAN_STREAM": "1"}),
+    (
+        f"{_T} --speculative-algorithm DSPARK --speculative-draft-model-path {{root}}/model",
+        {"SGLANG_RAGGED_VERIFY_MODE": "ragged"},
+    ),
+    (
+        f"{_T} --speculative-algorithm DSPARK --speculative-draft-model-path {{root}}/model",
+        {"SGLANG_RAGGED_VERIFY_MODE": "static"},
+    ),
+    (_T, {"SGLANG_INKLING_DEFAULT_REASONING_EFFORT": "0.5"}),
+    (_T, {"SGLANG_INKLING_DEFAULT_REASONING_EFFORT": "high"}),
+    (_T, {"SGLANG_OPT_GATE_GEMV_MODE": "fast"}),
+    (_T, {"SGLANG_OPT_USE_INKLING_CUSTOM_AR": "on"}),
+    (_T, {"SGLANG_OPT_USE_INKLING_CUSTOM_ARR": "1"}),
+    (_T, {"INKLING_MULTIMEM_AR": "0"}),
+    (f"{_T} --context-length 4096", {"SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1"}),
+    (f"{_T} --context-length 4096", {"SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "0"}),
+)
+"""Environments, each with words beside which it matters."""
+
+HARMLESS = (
+    "--port 30001",
+    "--host 0.0.0.0",
+    "--log-level warning",
+    "--mem-fraction-static 0.85",
+    "--max-running-requests 32",
+    "--chunked-prefill-size 4096",
+    "--max-prefill-tokens 8192",
+    "--schedule-policy lpm",
+    "--schedule-conservativeness 0.5",
+    "--enable-metrics",
+    "--disable-cuda-graph",
+    "--cuda-graph-max-bs-decode 16",
+    "--watchdog-timeout 600",
+    "--served-model-name inkling",
+    "--reasoning-parser inkling --tool-call-parser inkling",
+    "--grammar-backend xgrammar",
+    "--trust-remote-code",
+    "--dtype bfloat16",
+    "--swa-full-tokens-ratio 0.2",
+    "--mamba-full-memory-ratio 0.2",
+    "--stream-interval 2",
+    "--api-key secret",
+    "--download-dir cache",
+    "--decode-log-interval 10",
+    "--skip-server-warmup",
+    "--tp 1",
+    "--page-size 64",
+    "--attention-backend triton",
+)
+"""What changes nothing about the verdict."""
+
+_EXPLAINED = ("--dp-size 2", "--attention-backend fa3")
+TOGETHER = tuple(
+    piece
+    for piece in (*LORA[1:], *SPELLINGS[1:12], *SPECULATION, *PARALLEL, *MODEL)
+    if piece not in _EXPLAINED
+)
+"""Pieces for mixtures: none whose effect the engine's side does not see."""
