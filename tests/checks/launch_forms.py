@@ -7,7 +7,7 @@ import shlex
 import yaml
 
 from inkling_cli.checks.engine import Engine
-from inkling_cli.checks.launch.options import Arity, option_table
+from inkling_cli.checks.launch.options.table import Arity, option_table
 
 
 def split_command(command: str) -> tuple[dict[str, str], list[str]]:

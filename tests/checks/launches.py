@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from inkling_cli.checks.finding import Finding, Location, sort_findings
-from inkling_cli.checks.launch.adapter_refs import parse_given_adapters
-from inkling_cli.checks.launch.given import Given
 from inkling_cli.checks.launch.judge import Judge
 from inkling_cli.checks.launch.launch import Launch
-from inkling_cli.checks.launch.parse import parse_launches, parse_words
+from inkling_cli.checks.launch.parse.adapter_refs import parse_given_adapters
+from inkling_cli.checks.launch.parse.given import Given
+from inkling_cli.checks.launch.parse.launches import parse_launches, parse_words
 from inkling_cli.checks.launch.read import read_source
 
 

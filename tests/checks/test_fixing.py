@@ -12,11 +12,11 @@ from checks.launch_forms import FORMS
 from checks.test_parse_properties import PIECES, TEXTS
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location, Severity
-from inkling_cli.checks.launch.adapter_refs import parse_given_adapters
-from inkling_cli.checks.launch.fixing import Fixed, fix_text
-from inkling_cli.checks.launch.given import Given
+from inkling_cli.checks.launch.fix.fixing import Fixed, fix_text
 from inkling_cli.checks.launch.judge import Judge, Judged
-from inkling_cli.checks.launch.parse import parse_launches
+from inkling_cli.checks.launch.parse.adapter_refs import parse_given_adapters
+from inkling_cli.checks.launch.parse.given import Given
+from inkling_cli.checks.launch.parse.launches import parse_launches
 from inkling_runtime.errors import InklingError
 
 

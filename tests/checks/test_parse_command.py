@@ -4,10 +4,10 @@ import pytest
 
 from checks.launches import launch_of
 from inkling_cli.checks.engine import Engine
-from inkling_cli.checks.launch.given import Given
 from inkling_cli.checks.launch.launch import ProblemKind
-from inkling_cli.checks.launch.options import Arity, option_table
-from inkling_cli.checks.launch.parse import parse_words
+from inkling_cli.checks.launch.options.table import Arity, option_table, words_of
+from inkling_cli.checks.launch.parse.given import Given
+from inkling_cli.checks.launch.parse.launches import parse_words
 from inkling_runtime.errors import InklingError
 
 
@@ -195,3 +195,25 @@ def test_every_option_of_the_table_parses_back(engine):
         launch = parse_words(words)
         assert launch.problems == ()
         assert launch.use(spec.name) is not None
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ("0.32.0", ("--old", "--both")),
+        ("0.33.0", ("--both", "--new")),
+        ("0.33.5", ("--both", "--new")),
+        ("0.40", ("--both", "--new", "--newest")),
+    ],
+)
+def test_words_of_a_table_hold_for_their_versions(version, words):
+    table = "--old<0.33.0 --both --new>=0.33.0 --newest>=0.34"
+    assert words_of(table, version) == words
+
+
+@pytest.mark.parametrize("engine", Engine)
+def test_a_version_takes_the_newest_table_that_is_not_newer(engine):
+    assert option_table(engine, "999.0") == option_table(engine, engine.known_version)
+    assert engine.described_version("999.0") == engine.known_version
+    assert engine.described_version("0.0.1") == engine.known_versions[0]
+    assert engine.described_version("nightly") == engine.known_version

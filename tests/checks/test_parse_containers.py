@@ -5,9 +5,9 @@ import pytest
 from checks.launches import launches_in
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location
-from inkling_cli.checks.launch.given import Given
 from inkling_cli.checks.launch.launch import LaunchForm, ProblemKind
-from inkling_cli.checks.launch.parse import parse_launches
+from inkling_cli.checks.launch.parse.given import Given
+from inkling_cli.checks.launch.parse.launches import parse_launches
 from inkling_runtime.errors import InklingError
 
 COMPOSE = """\

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.launch import LAUNCH_RULES
-from inkling_cli.checks.launch.given import Given
 from inkling_cli.checks.launch.launch import Launch
-from inkling_cli.checks.launch.parse import parse_launches, parse_words
+from inkling_cli.checks.launch.parse.given import Given
+from inkling_cli.checks.launch.parse.launches import parse_launches, parse_words
 from inkling_cli.checks.launch.subject import LaunchSubject, ModelFacts
 from inkling_runtime.errors import InklingError
 

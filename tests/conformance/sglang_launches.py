@@ -14,7 +14,7 @@ from typing import Any
 from conformance.sglang_adapters import CONFIG_VARIANTS, DROPPED_KEYS, FILE_FAULTS
 from conformance.sglang_pieces import ALONE, ENVIRONMENTS, HARMLESS, LATER, TOGETHER
 from inkling_cli.checks.engine import Engine
-from inkling_cli.checks.launch.options import Arity, OptionSpec, ValueKind, option_table
+from inkling_cli.checks.launch.options.table import Arity, OptionSpec, ValueKind, option_table
 from inkling_cli.checks.launch.sglang.argument_limits import NEEDS, NOT_FOR_INKLING, OBJECTS, RANGES
 
 TRITON = ("--lora-backend", "triton")

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from inkling_cli.checks.finding import Finding, Location, Severity
 from inkling_cli.checks.launch import LAUNCH_RULES
-from inkling_cli.checks.launch.adapter_refs import parse_given_adapters
-from inkling_cli.checks.launch.given import Given
 from inkling_cli.checks.launch.launch import ENVIRONMENT, Variable
 from inkling_cli.checks.launch.outcome import refusing_stage
+from inkling_cli.checks.launch.parse.adapter_refs import parse_given_adapters
+from inkling_cli.checks.launch.parse.given import Given
 from inkling_cli.checks.launch.read import read_launches
 from inkling_cli.checks.launch.subject import resolve_launch
 

@@ -16,9 +16,9 @@ from conformance.vllm_adapters import write_vllm_world
 from conformance.vllm_launches import generate, words_of
 from inkling_cli.checks.finding import Location
 from inkling_cli.checks.launch import LAUNCH_RULES
-from inkling_cli.checks.launch.given import Given
 from inkling_cli.checks.launch.launch import ENVIRONMENT, Variable
 from inkling_cli.checks.launch.outcome import refusing_stage
+from inkling_cli.checks.launch.parse.given import Given
 from inkling_cli.checks.launch.read import read_launches
 from inkling_cli.checks.launch.subject import resolve_launch
 

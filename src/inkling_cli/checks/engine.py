@@ -1,7 +1,7 @@
 """The two serving engines whose launches are judged, and their versions as data.
 
 To describe a further version, add it to `_VERSIONS`, bound the rules that changed by `since` and
-`before`, and mark the words of the option tables that came or went (`options.py`).
+`before`, and mark the words of the option tables that came or went (`launch/options/table.py`).
 """
 
 import re

@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from inkling_cli.checks.finding import Location, Report, Severity, sort_findings
-from inkling_cli.checks.launch.adapter_refs import parse_given_adapters
-from inkling_cli.checks.launch.given import Given
+from inkling_cli.checks.launch.fix.write_source import require_writable, write_source
 from inkling_cli.checks.launch.inputs import check_sources, read_sources
 from inkling_cli.checks.launch.judge import Judge
 from inkling_cli.checks.launch.launch import COMMAND_LINE
+from inkling_cli.checks.launch.parse.adapter_refs import parse_given_adapters
+from inkling_cli.checks.launch.parse.given import Given
 from inkling_cli.checks.launch.read import read_environment
-from inkling_cli.checks.launch.write_source import require_writable, write_source
 from inkling_cli.exit_codes import FailOn, exit_code_of
 from inkling_cli.memory.gpu_memory import parse_gpu_memory
 from inkling_cli.options import (

@@ -4,12 +4,12 @@ import os
 import sys
 
 from inkling_cli.checks.finding import Location, Severity
-from inkling_cli.checks.launch.adapter_refs import parse_given_adapters
-from inkling_cli.checks.launch.given import Given
 from inkling_cli.checks.launch.inputs import check_sources, read_sources
 from inkling_cli.checks.launch.judge import Judge, Judged
 from inkling_cli.checks.launch.launch import COMMAND_LINE
 from inkling_cli.checks.launch.memory_plan import plan_launch
+from inkling_cli.checks.launch.parse.adapter_refs import parse_given_adapters
+from inkling_cli.checks.launch.parse.given import Given
 from inkling_cli.checks.launch.read import read_environment
 from inkling_cli.exit_codes import ExitCode
 from inkling_cli.memory.gpu_memory import parse_gpu_memory

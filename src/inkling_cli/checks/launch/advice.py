@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from inkling_cli.checks.finding import Change, Location
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.launch import Launch, LaunchForm
-from inkling_cli.checks.launch.parse_arguments import is_unknown
+from inkling_cli.checks.launch.parse.arguments import is_unknown
 from inkling_cli.checks.rule import Defect
 from inkling_cli.checks.stage import Stage
 from inkling_runtime.errors import format_names

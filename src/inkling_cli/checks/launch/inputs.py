@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 
 from inkling_cli.checks.finding import Finding
-from inkling_cli.checks.launch.fixing import Fixed, fix_text
+from inkling_cli.checks.launch.fix.fixing import Fixed, fix_text
 from inkling_cli.checks.launch.judge import Judge, Judged
-from inkling_cli.checks.launch.no_launch import NoLaunchError
+from inkling_cli.checks.launch.parse.no_launch import NoLaunchError
 from inkling_cli.checks.launch.read import LaunchSource, read_source
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from inkling_cli.checks.finding import Finding, sort_findings
-from inkling_cli.checks.launch.given import NOTHING, Given
 from inkling_cli.checks.launch.launch import AdapterRef, Launch
+from inkling_cli.checks.launch.parse.given import NOTHING, Given
 from inkling_cli.checks.launch.read import LaunchSource, launches_of
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject, ReadAdapter, resolve_launch

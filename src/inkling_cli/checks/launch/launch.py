@@ -1,6 +1,6 @@
 """A launch of a server as data: what was written, where, and nothing looked up yet.
 
-Made by `parse_*.py` without I/O, resolved to a subject by `subject.py`. What an option means when
+Made by `parse/` without I/O, resolved to a subject by `subject.py`. What an option means when
 it is absent (its default) is a rule's business: `Launch` only says that it is absent.
 """
 
@@ -10,8 +10,8 @@ from enum import StrEnum
 
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location
-from inkling_cli.checks.launch.origins import Origin
-from inkling_cli.checks.launch.places import OptionPlace, VariablePlace
+from inkling_cli.checks.launch.text.origins import Origin
+from inkling_cli.checks.launch.text.places import OptionPlace, VariablePlace
 
 COMMAND_LINE = "<command line>"
 ENVIRONMENT = "<environment>"

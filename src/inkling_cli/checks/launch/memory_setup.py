@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.launch.launch import Launch
-from inkling_cli.checks.launch.options import parse_number
+from inkling_cli.checks.launch.options.table import parse_number
 from inkling_cli.checks.launch.sglang.limits import DEFAULT_SLOTS
 from inkling_cli.checks.launch.sglang.pool import pool_targets
 from inkling_cli.checks.launch.subject import LaunchSubject

@@ -1,4 +1,4 @@
-"""Reads what `parse.py` parses: a launch file, standard input, and the files that they name."""
+"""Reads what `parse/` parses: a launch file, standard input, and the files that they name."""
 
 import shlex
 import sys
@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from inkling_cli.checks.finding import Location
-from inkling_cli.checks.launch.given import NOTHING, Given
 from inkling_cli.checks.launch.launch import (
     COMMAND_LINE,
     ENVIRONMENT,
@@ -17,11 +16,12 @@ from inkling_cli.checks.launch.launch import (
     ProblemKind,
     Variable,
 )
-from inkling_cli.checks.launch.parse import merge_config, parse_launches, parse_words
-from inkling_cli.checks.launch.parse_config import parse_config
-from inkling_cli.checks.launch.parse_env_file import parse_variables
-from inkling_cli.checks.launch.source import FileText
-from inkling_cli.checks.launch.yaml_nodes import read_documents
+from inkling_cli.checks.launch.parse.config import parse_config
+from inkling_cli.checks.launch.parse.env_file import parse_variables
+from inkling_cli.checks.launch.parse.given import NOTHING, Given
+from inkling_cli.checks.launch.parse.launches import merge_config, parse_launches, parse_words
+from inkling_cli.checks.launch.text.source import FileText
+from inkling_cli.checks.launch.text.yaml_nodes import read_documents
 from inkling_runtime.errors import InklingError
 
 _MAX_BYTES = 1_000_000

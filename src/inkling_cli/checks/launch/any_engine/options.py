@@ -7,8 +7,13 @@ from collections.abc import Iterator
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Change, Severity
 from inkling_cli.checks.launch.launch import OptionUse
-from inkling_cli.checks.launch.options import OptionSpec, ValueKind, option_table, parse_number
-from inkling_cli.checks.launch.parse_arguments import is_unknown
+from inkling_cli.checks.launch.options.table import (
+    OptionSpec,
+    ValueKind,
+    option_table,
+    parse_number,
+)
+from inkling_cli.checks.launch.parse.arguments import is_unknown
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect

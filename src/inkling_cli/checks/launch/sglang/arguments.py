@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.advice import launch_defect
-from inkling_cli.checks.launch.options import option_table, parse_number
-from inkling_cli.checks.launch.parse_arguments import is_unknown
+from inkling_cli.checks.launch.options.table import option_table, parse_number
+from inkling_cli.checks.launch.parse.arguments import is_unknown
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.sglang.argument_limits import (
     BUCKET_RULES,

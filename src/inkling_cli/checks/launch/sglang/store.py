@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.advice import launch_defect
-from inkling_cli.checks.launch.options import parse_number
+from inkling_cli.checks.launch.options.table import parse_number
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.sglang.limits import num_slots
 from inkling_cli.checks.launch.sglang.parallel import attention_groups, size_of

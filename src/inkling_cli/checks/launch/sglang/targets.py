@@ -6,8 +6,8 @@ from dataclasses import replace
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.advice import launch_defect
-from inkling_cli.checks.launch.options import option_table
-from inkling_cli.checks.launch.parse_arguments import is_unknown
+from inkling_cli.checks.launch.options.table import option_table
+from inkling_cli.checks.launch.parse.arguments import is_unknown
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.sglang.limits import num_slots
 from inkling_cli.checks.launch.sglang.pool import needed_targets, pool_targets

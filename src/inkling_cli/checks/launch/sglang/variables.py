@@ -12,8 +12,8 @@ from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.advice import launch_defect
 from inkling_cli.checks.launch.launch import Variable, parse_integer
-from inkling_cli.checks.launch.options import parse_number
-from inkling_cli.checks.launch.parse_arguments import is_unknown
+from inkling_cli.checks.launch.options.table import parse_number
+from inkling_cli.checks.launch.parse.arguments import is_unknown
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.sglang.variable_names import BOOLEANS, INTEGERS, NUMBERS, OTHERS
 from inkling_cli.checks.launch.subject import LaunchSubject

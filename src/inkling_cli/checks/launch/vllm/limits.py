@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.advice import format_adapters, launch_defect
-from inkling_cli.checks.launch.options import option_table
+from inkling_cli.checks.launch.options.table import option_table
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect

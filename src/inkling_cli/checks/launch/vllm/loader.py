@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.launch import parse_integer
-from inkling_cli.checks.launch.options import read_json_object
+from inkling_cli.checks.launch.options.table import read_json_object
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.launch.vllm.expert_loader import (
     check_numbered,

@@ -7,7 +7,7 @@ from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.advice import launch_defect
 from inkling_cli.checks.launch.launch import Launch
-from inkling_cli.checks.launch.options import read_json_object
+from inkling_cli.checks.launch.options.table import read_json_object
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.launch.vllm.loader import packed_adapters

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inkling_cli.checks.launch.launch import Launch
-from inkling_cli.checks.launch.parse_arguments import is_unknown
+from inkling_cli.checks.launch.parse.arguments import is_unknown
 from inkling_cli.checks.launch.subject import LaunchSubject
 
 OPTION = "--speculative-config"

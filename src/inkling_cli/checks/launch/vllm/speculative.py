@@ -6,8 +6,8 @@ from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.advice import format_adapters
-from inkling_cli.checks.launch.choices_vllm import CHOICES
 from inkling_cli.checks.launch.launch import parse_integer
+from inkling_cli.checks.launch.options.vllm_choices import CHOICES
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.launch.vllm.speculation import (

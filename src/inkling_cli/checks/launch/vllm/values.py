@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
-from inkling_cli.checks.launch import choices_vllm as data
 from inkling_cli.checks.launch.launch import OptionUse
-from inkling_cli.checks.launch.options import parse_number, read_json_object
-from inkling_cli.checks.launch.parse_arguments import is_unknown
+from inkling_cli.checks.launch.options import vllm_choices as data
+from inkling_cli.checks.launch.options.table import parse_number, read_json_object
+from inkling_cli.checks.launch.parse.arguments import is_unknown
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect

@@ -7,7 +7,7 @@ target that matches nothing is passed over without a word.
 
 from collections.abc import Iterable, Iterator
 
-from inkling_cli.checks.launch.parse_arguments import is_unknown
+from inkling_cli.checks.launch.parse.arguments import is_unknown
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.launch.vllm.layers import PARENTS, QKVR
 from inkling_runtime.adapter.model_spec import ModelSpec

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from inkling_cli.checks.launch.source import Edit, Embedded, FileText
+from inkling_cli.checks.launch.text.source import Edit, Embedded, FileText
 
 _SAFE = re.compile(r"[\w@%+=:,./ -]*")
 _PLAIN_YAML = re.compile(r"[A-Za-z0-9_./-][\w@%+=,./-]*(?: [\w@%+=./-]+)*")

@@ -11,7 +11,7 @@ from typing import Any
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location
 from inkling_cli.checks.launch.launch import AdapterRef, OptionUse, Problem, ProblemKind
-from inkling_cli.checks.launch.parse_arguments import is_unknown
+from inkling_cli.checks.launch.parse.arguments import is_unknown
 
 _JSON_KEYS = {Engine.VLLM: ("name", "path"), Engine.SGLANG: ("lora_name", "lora_path")}
 

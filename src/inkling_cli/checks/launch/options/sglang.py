@@ -1,10 +1,10 @@
 """The options of `sglang serve` in SGLang 0.5.23: names and how many values each takes.
 
-Data only; `options.py` gives it meaning. Kept complete for this one version, so that an unknown
-option is either misspelt, newer, or of a plugin. The lists of values are in `choices_sglang.py`.
+Data only; `table.py` gives it meaning. Kept complete for this one version, so that an unknown
+option is either misspelt, newer, or of a plugin. The lists of values are in `sglang_choices.py`.
 """
 
-from inkling_cli.checks.launch.choices_sglang import CHOICES as CHOICES
+from inkling_cli.checks.launch.options.sglang_choices import CHOICES as CHOICES
 
 SWITCHES = """
     --abort-on-priority-when-disabled --allow-auto-truncate

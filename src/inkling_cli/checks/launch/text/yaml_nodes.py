@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from inkling_cli.checks.launch.source import Embedded, FileText
+from inkling_cli.checks.launch.text.source import Embedded, FileText
 from inkling_runtime.errors import InklingError
 
 _MAX_VALUES = 10_000

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import yaml
 
-from inkling_cli.checks.launch.origins import format_scalar
-from inkling_cli.checks.launch.source import Edit, FileText
+from inkling_cli.checks.launch.text.origins import format_scalar
+from inkling_cli.checks.launch.text.source import Edit, FileText
 
 
 def end_of(file: FileText, node: yaml.Node) -> int:

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location
-from inkling_cli.checks.launch.adapter_refs import parse_adapters
-from inkling_cli.checks.launch.given import Given
 from inkling_cli.checks.launch.launch import (
     Argument,
     Launch,
@@ -21,10 +19,12 @@ from inkling_cli.checks.launch.launch import (
     ProblemKind,
     Variable,
 )
-from inkling_cli.checks.launch.origins import NodeOrigin, Origin, WordOrigin
-from inkling_cli.checks.launch.parse_arguments import Arguments, is_unknown, parse_arguments
-from inkling_cli.checks.launch.places import CommandStart, OptionPlace, VariablePlace
-from inkling_cli.checks.launch.source import Embedded
+from inkling_cli.checks.launch.parse.adapter_refs import parse_adapters
+from inkling_cli.checks.launch.parse.arguments import Arguments, is_unknown, parse_arguments
+from inkling_cli.checks.launch.parse.given import Given
+from inkling_cli.checks.launch.text.origins import NodeOrigin, Origin, WordOrigin
+from inkling_cli.checks.launch.text.places import CommandStart, OptionPlace, VariablePlace
+from inkling_cli.checks.launch.text.source import Embedded
 
 _COMMANDS = {
     "vllm": Engine.VLLM,

@@ -16,7 +16,6 @@ import yaml
 
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location
-from inkling_cli.checks.launch.given import Given
 from inkling_cli.checks.launch.launch import (
     Argument,
     Launch,
@@ -25,18 +24,19 @@ from inkling_cli.checks.launch.launch import (
     ProblemKind,
     Variable,
 )
-from inkling_cli.checks.launch.no_launch import NoLaunchError
-from inkling_cli.checks.launch.options import Arity, OptionTable, option_table
-from inkling_cli.checks.launch.origins import NodeOrigin
-from inkling_cli.checks.launch.parse_command import Frame, Program, build_launch
-from inkling_cli.checks.launch.places import (
+from inkling_cli.checks.launch.options.table import Arity, OptionTable, option_table
+from inkling_cli.checks.launch.parse.command import Frame, Program, build_launch
+from inkling_cli.checks.launch.parse.given import Given
+from inkling_cli.checks.launch.parse.no_launch import NoLaunchError
+from inkling_cli.checks.launch.text.origins import NodeOrigin
+from inkling_cli.checks.launch.text.places import (
     MappingEnd,
     NewVariables,
     VariableMapping,
     VariablePlace,
 )
-from inkling_cli.checks.launch.source import FileText
-from inkling_cli.checks.launch.yaml_nodes import Document, kind_of
+from inkling_cli.checks.launch.text.source import FileText
+from inkling_cli.checks.launch.text.yaml_nodes import Document, kind_of
 from inkling_runtime.errors import InklingError
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
-from inkling_cli.checks.launch.given import NOTHING, Given
 from inkling_cli.checks.launch.launch import (
     COMMAND_LINE,
     Argument,
@@ -18,9 +17,7 @@ from inkling_cli.checks.launch.launch import (
     LaunchForm,
     Variable,
 )
-from inkling_cli.checks.launch.no_launch import NoLaunchError
-from inkling_cli.checks.launch.origins import WordOrigin
-from inkling_cli.checks.launch.parse_command import (
+from inkling_cli.checks.launch.parse.command import (
     Frame,
     Program,
     build_launch,
@@ -28,18 +25,21 @@ from inkling_cli.checks.launch.parse_command import (
     place_behind_wrapper,
     with_adapters,
 )
-from inkling_cli.checks.launch.parse_compose import env_file_names, is_compose, parse_compose
-from inkling_cli.checks.launch.parse_config import parse_config
-from inkling_cli.checks.launch.parse_env_file import (
+from inkling_cli.checks.launch.parse.compose import env_file_names, is_compose, parse_compose
+from inkling_cli.checks.launch.parse.config import parse_config
+from inkling_cli.checks.launch.parse.env_file import (
     is_env_file,
     parse_env_file,
     parse_variables,
 )
-from inkling_cli.checks.launch.parse_kubernetes import is_kubernetes, parse_kubernetes
-from inkling_cli.checks.launch.parse_script import parse_nested, parse_script
-from inkling_cli.checks.launch.places import CommandEnd, CommandStart
-from inkling_cli.checks.launch.source import Embedded, FileText, whole_file
-from inkling_cli.checks.launch.yaml_nodes import Document, read_documents
+from inkling_cli.checks.launch.parse.given import NOTHING, Given
+from inkling_cli.checks.launch.parse.kubernetes import is_kubernetes, parse_kubernetes
+from inkling_cli.checks.launch.parse.no_launch import NoLaunchError
+from inkling_cli.checks.launch.parse.script import parse_nested, parse_script
+from inkling_cli.checks.launch.text.origins import WordOrigin
+from inkling_cli.checks.launch.text.places import CommandEnd, CommandStart
+from inkling_cli.checks.launch.text.source import Embedded, FileText, whole_file
+from inkling_cli.checks.launch.text.yaml_nodes import Document, read_documents
 from inkling_runtime.errors import InklingError
 
 _CONFIG_SUFFIXES = (".yaml", ".yml", ".json")

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from inkling_cli.checks.launch.shell_words import Part
+from inkling_cli.checks.launch.parse.shell_words import Part
 
 Place = tuple[int, int] | None
 

@@ -9,13 +9,13 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from inkling_cli.checks.finding import Change
-from inkling_cli.checks.launch.entry_edits import plan_entries
+from inkling_cli.checks.launch.fix.entry_edits import plan_entries
 from inkling_cli.checks.launch.launch import Argument, Launch, OptionUse
-from inkling_cli.checks.launch.options import Arity, OptionSpec, OptionTable, option_table
-from inkling_cli.checks.launch.origins import NodeOrigin, WordOrigin, format_scalar
-from inkling_cli.checks.launch.places import MappingEnd
-from inkling_cli.checks.launch.source import Edit
-from inkling_cli.checks.launch.yaml_edits import insert_items, remove_items
+from inkling_cli.checks.launch.options.table import Arity, OptionSpec, OptionTable, option_table
+from inkling_cli.checks.launch.text.origins import NodeOrigin, WordOrigin, format_scalar
+from inkling_cli.checks.launch.text.places import MappingEnd
+from inkling_cli.checks.launch.text.source import Edit
+from inkling_cli.checks.launch.text.yaml_edits import insert_items, remove_items
 
 Edits = list[Edit] | None
 

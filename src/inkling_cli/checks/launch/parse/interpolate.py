@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from inkling_cli.checks.launch.launch import Variable
-from inkling_cli.checks.launch.source import Embedded
+from inkling_cli.checks.launch.text.source import Embedded
 
 _COMPOSE = re.compile(
     r"\$(?:(?P<escaped>\$)|\{(?P<braced>[A-Za-z_]\w*)(?:(?P<sign>:?[-?+])(?P<text>[^}]*))?\}"

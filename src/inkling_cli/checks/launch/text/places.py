@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import yaml
 
-from inkling_cli.checks.launch.origins import format_scalar
-from inkling_cli.checks.launch.source import Edit, Embedded, FileText
-from inkling_cli.checks.launch.yaml_edits import format_value, insert_entry, insert_items
+from inkling_cli.checks.launch.text.origins import format_scalar
+from inkling_cli.checks.launch.text.source import Edit, Embedded, FileText
+from inkling_cli.checks.launch.text.yaml_edits import format_value, insert_entry, insert_items
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from inkling_cli.checks.finding import Location
-from inkling_cli.checks.launch.given import Given
 from inkling_cli.checks.launch.launch import (
     Argument,
     Launch,
@@ -19,23 +18,24 @@ from inkling_cli.checks.launch.launch import (
     ProblemKind,
     Variable,
 )
-from inkling_cli.checks.launch.origins import WordOrigin
-from inkling_cli.checks.launch.parse_command import (
+from inkling_cli.checks.launch.parse.command import (
     Frame,
     assignments_before,
     build_launch,
     find_program,
     place_behind_wrapper,
 )
-from inkling_cli.checks.launch.places import (
+from inkling_cli.checks.launch.parse.given import Given
+from inkling_cli.checks.launch.parse.shell_expand import Expander, Value
+from inkling_cli.checks.launch.parse.shell_words import Word, iter_statements
+from inkling_cli.checks.launch.parse.traced import Traced, join, untraced
+from inkling_cli.checks.launch.text.origins import WordOrigin
+from inkling_cli.checks.launch.text.places import (
     CommandEnd,
     ScriptStatement,
     VariablePlace,
 )
-from inkling_cli.checks.launch.shell_expand import Expander, Value
-from inkling_cli.checks.launch.shell_words import Word, iter_statements
-from inkling_cli.checks.launch.source import Embedded
-from inkling_cli.checks.launch.traced import Traced, join, untraced
+from inkling_cli.checks.launch.text.source import Embedded
 from inkling_runtime.errors import InklingError
 
 _CONTROL_WORDS = frozenset(

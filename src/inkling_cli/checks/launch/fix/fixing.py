@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from inkling_cli.checks.finding import Change, Finding, Severity
-from inkling_cli.checks.launch.edits import plan_edits, values_of
+from inkling_cli.checks.launch.fix.edits import plan_edits, values_of
 from inkling_cli.checks.launch.judge import Judged
 from inkling_cli.checks.launch.launch import Launch
-from inkling_cli.checks.launch.options import Arity, option_table
-from inkling_cli.checks.launch.places import ScriptStatement
-from inkling_cli.checks.launch.source import apply_edits
+from inkling_cli.checks.launch.options.table import Arity, option_table
 from inkling_cli.checks.launch.subject import LaunchSubject
+from inkling_cli.checks.launch.text.places import ScriptStatement
+from inkling_cli.checks.launch.text.source import apply_edits
 from inkling_runtime.errors import InklingError
 
 _MAX_FIXES = 100

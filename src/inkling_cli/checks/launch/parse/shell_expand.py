@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from inkling_cli.checks.launch.launch import Argument
-from inkling_cli.checks.launch.origins import WordOrigin
-from inkling_cli.checks.launch.shell_words import Part, Word, iter_statements
-from inkling_cli.checks.launch.source import Embedded
-from inkling_cli.checks.launch.traced import EMPTY, Traced, join, trace_part, untraced
+from inkling_cli.checks.launch.parse.shell_words import Part, Word, iter_statements
+from inkling_cli.checks.launch.parse.traced import EMPTY, Traced, join, trace_part, untraced
+from inkling_cli.checks.launch.text.origins import WordOrigin
+from inkling_cli.checks.launch.text.source import Embedded
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*|[@*#?$!0-9-]")
 _DEFAULTED = re.compile(r"([A-Za-z_]\w*)(:?[-=?+])(.*)", re.DOTALL)

@@ -5,11 +5,11 @@ import re
 import yaml
 
 from inkling_cli.checks.finding import Change
-from inkling_cli.checks.launch.options import Arity, OptionSpec, OptionTable
-from inkling_cli.checks.launch.origins import format_scalar
-from inkling_cli.checks.launch.places import MappingEnd
-from inkling_cli.checks.launch.source import Edit
-from inkling_cli.checks.launch.yaml_edits import end_of, format_value, remove_entry
+from inkling_cli.checks.launch.options.table import Arity, OptionSpec, OptionTable
+from inkling_cli.checks.launch.text.origins import format_scalar
+from inkling_cli.checks.launch.text.places import MappingEnd
+from inkling_cli.checks.launch.text.source import Edit
+from inkling_cli.checks.launch.text.yaml_edits import end_of, format_value, remove_entry
 
 
 def plan_entries(place: MappingEnd, change: Change, table: OptionTable) -> list[Edit] | None:

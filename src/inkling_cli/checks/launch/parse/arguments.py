@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location
 from inkling_cli.checks.launch.launch import Argument, OptionUse, Problem, ProblemKind
-from inkling_cli.checks.launch.options import Arity, Match, OptionSpec, OptionTable, option_table
+from inkling_cli.checks.launch.options.table import (
+    Arity,
+    Match,
+    OptionSpec,
+    OptionTable,
+    option_table,
+)
 
 _NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 

@@ -1,13 +1,13 @@
 """The options of `vllm serve` in vLLM 0.33.0: names and how many values each takes.
 
-Data only; `options.py` gives it meaning. Kept complete for this one version, so that an unknown
+Data only; `table.py` gives it meaning. Kept complete for this one version, so that an unknown
 option is either misspelt, newer, or of a plugin. The values that options take are in
-`choices_vllm.py`.
+`vllm_choices.py`.
 """
 
-from inkling_cli.checks.launch.choices_vllm import CHOICES as CHOICES
-from inkling_cli.checks.launch.choices_vllm import FOLDED as FOLDED
-from inkling_cli.checks.launch.choices_vllm import MINIMUMS as MINIMUMS
+from inkling_cli.checks.launch.options.vllm_choices import CHOICES as CHOICES
+from inkling_cli.checks.launch.options.vllm_choices import FOLDED as FOLDED
+from inkling_cli.checks.launch.options.vllm_choices import MINIMUMS as MINIMUMS
 
 SWITCHES = """
     --aggregate-engine-logging --data-parallel-multi-port-external-lb --disable-log-stats --grpc

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 import yaml
 
 from inkling_cli.checks.finding import Location
-from inkling_cli.checks.launch.given import Given
 from inkling_cli.checks.launch.launch import (
     Argument,
     Launch,
@@ -19,14 +18,15 @@ from inkling_cli.checks.launch.launch import (
     ProblemKind,
     Variable,
 )
-from inkling_cli.checks.launch.origins import NodeOrigin, WordOrigin
-from inkling_cli.checks.launch.parse_command import Frame, build_launch, find_program
-from inkling_cli.checks.launch.parse_script import find_shell_text, parse_script
-from inkling_cli.checks.launch.places import CommandEnd, ListEnd, OptionPlace, VariablePlace
-from inkling_cli.checks.launch.shell_expand import Expander
-from inkling_cli.checks.launch.shell_words import iter_statements
-from inkling_cli.checks.launch.source import Embedded, FileText
-from inkling_cli.checks.launch.yaml_nodes import embed_scalar
+from inkling_cli.checks.launch.parse.command import Frame, build_launch, find_program
+from inkling_cli.checks.launch.parse.given import Given
+from inkling_cli.checks.launch.parse.script import find_shell_text, parse_script
+from inkling_cli.checks.launch.parse.shell_expand import Expander
+from inkling_cli.checks.launch.parse.shell_words import iter_statements
+from inkling_cli.checks.launch.text.origins import NodeOrigin, WordOrigin
+from inkling_cli.checks.launch.text.places import CommandEnd, ListEnd, OptionPlace, VariablePlace
+from inkling_cli.checks.launch.text.source import Embedded, FileText
+from inkling_cli.checks.launch.text.yaml_nodes import embed_scalar
 
 Substitute = Callable[[Embedded], Embedded]
 

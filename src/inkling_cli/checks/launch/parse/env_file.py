@@ -9,12 +9,12 @@ from pathlib import PurePath
 
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location
-from inkling_cli.checks.launch.given import Given
 from inkling_cli.checks.launch.launch import Launch, LaunchForm, Variable
-from inkling_cli.checks.launch.no_launch import NoLaunchError
-from inkling_cli.checks.launch.origins import WordOrigin
-from inkling_cli.checks.launch.places import EnvFileEnd
-from inkling_cli.checks.launch.source import FileText, whole_file
+from inkling_cli.checks.launch.parse.given import Given
+from inkling_cli.checks.launch.parse.no_launch import NoLaunchError
+from inkling_cli.checks.launch.text.origins import WordOrigin
+from inkling_cli.checks.launch.text.places import EnvFileEnd
+from inkling_cli.checks.launch.text.source import FileText, whole_file
 from inkling_runtime.errors import InklingError
 
 _LINE = re.compile(

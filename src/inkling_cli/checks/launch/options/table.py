@@ -1,6 +1,6 @@
 """Which options an engine's server command has, and how each takes its values.
 
-Not a parser: `parse_arguments.py` reads words against these tables. The trap: the two engines
+Not a parser: `parse/arguments.py` reads words against these tables. The trap: the two engines
 spell and negate differently. vLLM takes `_` for `-` and undoes `--enable-x` by `--disable-x`;
 SGLang takes neither, and most of its switches cannot be undone at all.
 
@@ -19,8 +19,8 @@ from types import ModuleType
 from typing import Any
 
 from inkling_cli.checks.engine import Engine, holds_between
-from inkling_cli.checks.launch import options_sglang, options_vllm
 from inkling_cli.checks.launch.launch import parse_integer
+from inkling_cli.checks.launch.options import sglang, vllm
 
 _JSON_STRING = re.compile(r'("(?:[^"\\]|\\.)*")')
 _SIZE_IN_JSON = re.compile(r"\b\d+(?:\.\d+)?[kKmMgGtT]\b")
@@ -147,8 +147,8 @@ def option_table(engine: Engine, version: str | None = None) -> OptionTable:
     """Return the options of an engine's version, the newest known one if none is given."""
     described = engine.described_version(version)
     if engine is Engine.VLLM:
-        return _build(options_vllm, described, underscores=True, paired_verbs=True)
-    return _build(options_sglang, described, underscores=False, paired_verbs=False)
+        return _build(vllm, described, underscores=True, paired_verbs=True)
+    return _build(sglang, described, underscores=False, paired_verbs=False)
 
 
 def _build(data: ModuleType, version: str, *, underscores: bool, paired_verbs: bool) -> OptionTable:

@@ -1,6 +1,6 @@
 """The values of the options of `sglang serve` that have a fixed list, in SGLang 0.5.23. Data only.
 
-`options_sglang.py` holds the options themselves.
+`sglang.py` holds the options themselves.
 """
 
 _LOAD_FORMATS = """

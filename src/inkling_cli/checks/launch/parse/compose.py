@@ -9,26 +9,26 @@ from collections.abc import Iterator, Mapping
 import yaml
 
 from inkling_cli.checks.finding import Location
-from inkling_cli.checks.launch.given import Given
-from inkling_cli.checks.launch.interpolate import Interpolation
 from inkling_cli.checks.launch.launch import Launch, LaunchForm, Variable
-from inkling_cli.checks.launch.origins import NodeOrigin
-from inkling_cli.checks.launch.parse_config import scalar_text
-from inkling_cli.checks.launch.parse_containers import (
+from inkling_cli.checks.launch.parse.config import scalar_text
+from inkling_cli.checks.launch.parse.containers import (
     Container,
     Words,
     iter_launches,
     read_list,
     read_words,
 )
-from inkling_cli.checks.launch.places import (
+from inkling_cli.checks.launch.parse.given import Given
+from inkling_cli.checks.launch.parse.interpolate import Interpolation
+from inkling_cli.checks.launch.text.origins import NodeOrigin
+from inkling_cli.checks.launch.text.places import (
     AssignmentList,
     NewVariables,
     VariableMapping,
     VariablePlace,
 )
-from inkling_cli.checks.launch.source import FileText
-from inkling_cli.checks.launch.yaml_nodes import Document, embed_scalar
+from inkling_cli.checks.launch.text.source import FileText
+from inkling_cli.checks.launch.text.yaml_nodes import Document, embed_scalar
 
 
 def is_compose(document: Document) -> bool:

@@ -1,6 +1,6 @@
 """The values that the options of `vllm serve` take in vLLM 0.33.0. Data only.
 
-`options_vllm.py` holds the options themselves. What the argument parser knows is in `CHOICES`; all
+`vllm.py` holds the options themselves. What the argument parser knows is in `CHOICES`; all
 else is checked by the engine's config classes, after the command line.
 """
 

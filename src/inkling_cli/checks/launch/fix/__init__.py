@@ -1,0 +1,1 @@
+"""Findings of a launch → the corrected text, and writing it."""

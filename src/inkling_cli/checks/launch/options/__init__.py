@@ -1,0 +1,1 @@
+"""The options of each engine's server command: tables, and what they mean."""

@@ -1,0 +1,1 @@
+"""Texts of every kind → `Launch`. No I/O: `launch/read.py` fetches the text."""
