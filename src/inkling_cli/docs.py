@@ -110,9 +110,27 @@ that annotates pull requests and uploads SARIF.
 earlier ones:
 
 1. with `--inherit-env`, the environment of `inkling` itself;
-2. `--env NAME=VALUE`;
-3. what the launch sets: `export` in a script, `NAME=value` in front of the command, `-e NAME=value`
-   of a container, `env:` in a file.
+2. `--env-file FILE`;
+3. `--env NAME=VALUE`;
+4. what the launch sets: `export` in a script, `NAME=value` in front of the command, `-e NAME=value`
+   of `docker run`, `env:` in a file of options, `env_file` and `environment` of a compose service,
+   `env` of a Kubernetes container.
+
+`${NAME}` in a compose file is taken from 1 to 3 and from the `.env` file beside it, `$(NAME)` in a
+manifest from the container's own variables. A name without a value is said (LCH012).
+
+## Corrected launches
+
+`--fix` prints the launch with every change that is safe: what a finding names is set, removed or
+spelled right; comments, order, quotes and line ends stay. Each change is made where the launch
+says it: a value that a variable holds in the variable, a variable of a container in its
+environment. A change is kept only if the launch, read again, says what it said before but for that
+change, and the finding is gone. Findings without such a change are said on stderr and decide the
+exit code. A launch without findings comes out byte for byte. In `json` the text is the key `text`,
+and the findings that were remedied are the key `fixed`.
+
+`--write` makes the same changes in the file, which is replaced as a whole or not at all, and shows
+what is left.
 """
 
 

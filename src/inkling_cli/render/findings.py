@@ -37,9 +37,9 @@ def render_full(
             text.append("  help: ", "bold cyan")
             text.append(_indented(finding.help, "        ", width).removeprefix("        "))
         text.append("\n")
-    text.append_text(_summary(report, checked))
+    text.append_text(_wrapped(_summary(report, checked), width))
     for line in outcomes if report.findings else ():
-        text.append(f"\n{printable(line)}")
+        text.append("\n" + _indented(line, "", width).removesuffix("\n"))
     return text
 
 
@@ -52,6 +52,12 @@ def render_concise(report: Report, checked: str) -> Text:
         text.append(f"{finding.severity.value} {finding.code} {finding.name}", style)
         text.append(f": {printable(finding.message)}\n")
     return text.append_text(_summary(report, checked))
+
+
+def _wrapped(text: Text, width: int | None) -> Text:
+    """Return a one-line text with line breaks between words, its styles kept."""
+    lines = _indented(text.plain, "", width).removesuffix("\n")
+    return Text(lines, spans=text.spans)
 
 
 def _indented(message: str, indent: str, width: int | None) -> str:
