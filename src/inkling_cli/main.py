@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from inkling_cli.exit_codes import ExitCode
-from inkling_cli.output import Output, silence
+from inkling_cli.output import Output, open_streams, silence
 from inkling_runtime import __version__
 from inkling_runtime.errors import InklingError
 
@@ -81,6 +81,7 @@ def build_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code; the console's entry point."""
+    open_streams()
     try:
         code = _run(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()

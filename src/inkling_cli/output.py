@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from rich.console import Console
@@ -174,6 +175,14 @@ def _write(stream: TextIO, text: str) -> None:
         stream.flush()
     except BrokenPipeError:
         silence(stream)
+
+
+def open_streams() -> None:
+    """Give a stream that was closed before the start (`>&-`) a place to write to: nowhere."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+            setattr(sys, name, nowhere)
 
 
 def silence(stream: TextIO) -> None:

@@ -222,6 +222,8 @@ def write_world(root: Path) -> Path:
     (write_adapter(adapters / "added-tokens") / "added_tokens.json").write_text('{"<a>": 500}')
     moved = write_adapter(adapters / "other-file")
     (moved / "adapter_model.safetensors").rename(moved / "model.safetensors")
+    second = write_adapter(adapters / "second-file-torn")
+    (second / "more.safetensors").write_bytes(b"\0" * 4)
     _write_what_vllm_refuses(root)
     return root
 
@@ -251,8 +253,10 @@ def _write_what_vllm_refuses(root: Path) -> None:
     kinds = ["dense", "sparse", "sparse"]
     without = _without(text, "dense_mlp_idx")
     _write_text_config(root / "no-dense-index", {**without, "mlp_layer_types": kinds})
+    _write_text_config(root / "null-heads", {**text, "num_key_value_heads": None})
     _write_text_config(root / "short", {**text, "model_max_length": 4096})
     write_model(root / "no-architecture", architectures=[])
+    write_model(root / "no-type", model_type=None)
     write_model(root / "nvfp4", quantization_config={"quant_algo": "NVFP4"})
     write_model(root / "mtp", mtp_config={"num_nextn_predict_layers": 2})
 

@@ -36,7 +36,7 @@ ANY_ENGINE = (
         file="serve.sh",
     ),
     Case("LCH101", "vllm serve org/some-model", "vllm serve {model}"),
-    Case("LCH102", "vllm serve {root}/torn", "vllm serve {model}"),
+    Case("LCH102", "vllm serve {root}/torn", "vllm serve {model}", also=("VLM502",)),
     Case("LCH103", "vllm serve {root}/llama", "vllm serve {model}"),
     Case("LCH104", "vllm serve --seed 1", "vllm serve {model} --seed 1"),
     Case("LCH105", f"{VLLM} --config nowhere.yaml", VLLM),

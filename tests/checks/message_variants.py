@@ -38,6 +38,16 @@ VARIANTS = (
         "model: {model}\nenable-lora: true\nmax-cpu-loras: 2\nenv:\n  INKLING_MULTIMEM_AR: 1\n",
         "launch.yaml",
     ),
+    Case("VLM106", VLLM, "", lora=("{adapters}/for-vllm",)),
+    _variant("VLM123", f"{VLLM} --served-model-name ''"),
+    _variant("VLM126", f'{VLLM} --kv-transfer-config \'{{{{"kv_role": "kv_both"}}}}\''),
+    _variant("VLM128", f"{VLLM} --enable-fault-tolerance"),
+    _variant(
+        "VLM202",
+        f"{VLLM} --enable-lora --max-loras 2 "
+        "--lora-modules a={adapters}/for-vllm b={adapters}/one-by-one",
+    ),
+    _variant("VLM507", "vllm serve {root}/no-type"),
     _variant(
         "VLM102",
         "model: {model}\nenable-lora: true\nmax_loras: 4\nmax_cpu_loras: 2\n",

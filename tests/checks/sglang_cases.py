@@ -77,6 +77,17 @@ SGLANG_CASES = (
         f"{SGLANG} --lora-backend triton --lora-paths a={{adapters}}/runtime-names",
     ),
     Case(
+        "SGL216",
+        f"{SGLANG_ADAPTER},b={{adapters}}/twin",
+        f"{SGLANG_ADAPTER} b={{adapters}}/twin",
+        also=("LCH201",),
+    ),
+    Case(
+        "SGL217",
+        f"{SGLANG} --lora-backend triton --lora-paths a={{adapters}}/second-file-torn",
+        SGLANG_ADAPTER,
+    ),
+    Case(
         "SGL301",
         f"{SGLANG_ADAPTER} b={{adapters}}/stacks",
         f"{SGLANG_ADAPTER} b={{adapters}}/twin",

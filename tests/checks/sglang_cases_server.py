@@ -66,6 +66,11 @@ SGLANG_SERVER_CASES = (
         f"{SGLANG_ADAPTER} --moe-runner-backend triton_kernel",
         f"{_ATTENTION} --moe-runner-backend triton_kernel",
     ),
+    Case(
+        "SGL508",
+        f"{SGLANG} --moe-runner-backend flashinfer_cutedsl",
+        f"{SGLANG} --moe-runner-backend flashinfer_cutedsl --quantization modelopt_fp4",
+    ),
     Case("SGL511", f"{SGLANG} --tp-size 0", f"{SGLANG} --tp-size 1"),
     Case("SGL512", f"{SGLANG} --tp-size 2 --ep-size 3", f"{SGLANG} --tp-size 2 --ep-size 2"),
     Case("SGL513", f"{SGLANG} --dp-size 2 --nnodes 2 --tp-size 2", f"{SGLANG} --dp-size 2"),
@@ -120,6 +125,16 @@ SGLANG_SERVER_CASES = (
         f"{_EAGLE} --speculative-num-steps 3 --speculative-eagle-topk 1",
     ),
     Case(
+        "SGL608",
+        f"{SGLANG} --speculative-algorithm NGRAM --attn-dp-size 2 --tp-size 2",
+        f"{SGLANG} --speculative-algorithm NGRAM --tp-size 2",
+    ),
+    Case(
+        "SGL609",
+        f"{SGLANG} --speculative-algorithm NGRAM --page-size 64",
+        f"{SGLANG} --speculative-algorithm NGRAM --page-size 1",
+    ),
+    Case(
         "SGL701",
         f"SGLANG_OPT_USE_INKLING_CUSTOM_AR=on {SGLANG}",
         f"SGLANG_OPT_USE_INKLING_CUSTOM_AR=yes {SGLANG}",
@@ -161,4 +176,8 @@ SGLANG_SERVER_CASES = (
         f"{SGLANG} --reasoning-parser inkling --tool-call-parser inkling",
     ),
     Case("SGL808", f"{SGLANG} --page-size 7", f"{SGLANG} --page-size 64"),
+    Case("SGL811", "sglang serve {root}/no-architecture", SGLANG),
+    Case("SGL813", "sglang serve {root}/nvfp4", SGLANG),
+    Case("SGL814", f"{SGLANG} --model-impl transformers", f"{SGLANG} --model-impl sglang"),
+    Case("SGL812", "sglang serve {root}/no-dense-index", SGLANG),
 )

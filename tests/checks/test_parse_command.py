@@ -144,10 +144,10 @@ def test_malformed_adapters_are_problems(value):
     assert len(list(launch.problems_of(ProblemKind.MALFORMED_ADAPTER))) == 1
 
 
-def test_assignments_before_the_program_are_variables():
+def test_assignments_that_reach_the_program_are_variables():
     launch = launch_of("env A=1 docker run -e B=2 --env=C=3 -e D=4 vllm serve M E=5")
     assert {name: launch.variable(name) for name in "ABCDE"} == {
-        "A": "1",
+        "A": None,
         "B": "2",
         "C": "3",
         "D": "4",

@@ -176,6 +176,7 @@ def test_stdin_is_recognised_by_its_content():
         ("A=x#y", "x#y"),
         ("A=", ""),
         ("A=1\nA=2", "2"),
+        ("A=1\nHANDED_ON", "1"),
         ("# A=3\n\nA=x\r", "x"),
     ],
 )
@@ -189,7 +190,7 @@ def test_lines_of_an_env_file(line, value):
     [
         ("A=1\n", "no variable of either"),
         ("VLLM_A=1\nSGLANG_B=2\n", "variables of both"),
-        ("VLLM_A=1\nnonsense\n", "env:2` is `nonsense`, expected `NAME=value`"),
+        ("VLLM_A=1\nnon sense\n", "env:2` is `non sense`, expected `NAME=value`"),
     ],
 )
 def test_env_files_that_tell_nothing_are_errors(text, message):

@@ -3,7 +3,8 @@
 import pytest
 
 from checks.launches import launches_in
-from inkling_cli.checks.finding import Location
+from inkling_cli.checks.finding import Location, Severity
+from inkling_cli.checks.launch.judge import Judge
 from inkling_cli.checks.launch.launch import ProblemKind, Variable
 from inkling_cli.checks.launch.parse.given import Given
 from inkling_cli.checks.launch.parse.launches import parse_launches
@@ -76,6 +77,47 @@ def test_quoted_words_stay_together():
     assert launch.adapters[0].name == "a b"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "X=$(nproc)\nvllm serve M --seed $X",
+        "X=1\nread X\nvllm serve M --seed $X",
+        "X=1\nfor X in 1 2; do\nvllm serve M --seed ${X:-3}\ndone",
+        "X=1\n((X++))\nvllm serve M --seed $X",
+        "X=1\nprintf -v X 2\nvllm serve M --seed $X",
+        "A=(--seed $(nproc))\nvllm serve M ${A[@]}",
+        "vllm serve M --seed ${X%-*}",
+        "export VLLM_X=$(date)\nvllm serve M",
+        "export X=$(nproc)\nbash -c 'vllm serve M --seed $X'",
+    ],
+)
+def test_what_only_running_tells_is_said_once_and_judged_by_no_rule(text):
+    launch = only(text)
+    assert len(list(launch.problems_of(ProblemKind.UNKNOWN_SHELL_VALUE))) == 1
+    assert len(launch.problems) == 1
+    (judged,) = Judge().launches([launch])
+    assert {finding.severity for finding in judged.findings} == {Severity.INFO}
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ('A=(1 "2 3")\nvllm serve M --allowed-media-domains "${A[@]}"', ("1", "2 3")),
+        ('A=(1 "2 3")\nvllm serve M --allowed-media-domains "${A[*]}"', ("1 2 3",)),
+        ('A=(1 "2 3")\nvllm serve M --allowed-media-domains ${A[@]}', ("1", "2", "3")),
+        ("A=(1 2)\nvllm serve M --allowed-media-domains x${A[@]}y", ("x1", "2y")),
+        ('A=(1)\nvllm serve M --allowed-media-domains ${A[@]+"${A[@]}"}', ("1",)),
+        ("A=' 1 2 '\nvllm serve M --allowed-media-domains x$A\"y\"", ("x", "1", "2", "y")),
+        ('vllm serve M --allowed-media-domains ${A:-\'1 2\'} "${A:-"3 4"}"', ("1 2", "3 4")),
+        ("vllm serve M --allowed-media-domains $'a\\x41\\'' \"$(:)\"", ("aA'", "$(:)")),
+        ('A="it\'s)" B="$(echo ")")"\nvllm serve M --allowed-media-domains "$A"', ("it's)",)),
+        ("vllm serve M > >(tee log) --allowed-media-domains x 3<&0", ("x",)),
+    ],
+)
+def test_words_are_those_of_a_shell(text, values):
+    assert only(text).values("--allowed-media-domains") == values
+
+
 @pytest.mark.parametrize("text", ["vllm serve M $@", 'vllm serve M "$@"', "vllm serve M $(args)"])
 def test_unknown_words_are_said_and_not_taken_for_arguments(text):
     launch = only(text)
@@ -98,6 +140,27 @@ def test_unknown_words_are_said_and_not_taken_for_arguments(text):
         ("export V=1\nexport -n V\nvllm serve M", None),
         ("export V=2\nV=1 vllm serve M", "1"),
         ("vllm serve M\nexport V=1", None),
+        ("export V\nV=1\nvllm serve M", "1"),
+        ('export "V=1"\nvllm serve M', "1"),
+        ("declare -x V\nV=1\nvllm serve M", "1"),
+        ("set -ea\nV=1\nvllm serve M", "1"),
+        ("(export V=1)\nvllm serve M", None),
+        ("(export V=1; vllm serve M)", "1"),
+        ("export V=1 | cat\nvllm serve M", None),
+        ("f() { local V=2; }\nexport V=1\nf\nvllm serve M", "1"),
+        ("export V=1\nf() {\n  local V=2\n}\nf\nvllm serve M", "1"),
+        ("case $1 in\n  a) export V=1 ;;\nesac\nvllm serve M", "1"),
+        ("A=1\nA=2 V=$A vllm serve M", "2"),
+        ("V=1 env -u V vllm serve M", None),
+        ("export V=1\ndocker run vllm/vllm-openai M", None),
+        ("export V=1\ndocker run -e V vllm/vllm-openai M", "1"),
+        ("export V=1\nsudo vllm serve M", None),
+        ("export V=1\nsudo -E vllm serve M", "1"),
+        ("sudo V=1 vllm serve M", "1"),
+        (': "${V:=1}"\nexport V\nvllm serve M', "1"),
+        ("export V=1\nV+=2 vllm serve M", "12"),
+        ("V=1 eval 'vllm serve M'", "1"),
+        ("export V=1\neval 'vllm serve M'", "1"),
         ("V=1 true\nvllm serve M", None),
     ],
 )
@@ -129,7 +192,9 @@ def test_every_launch_of_a_script_is_read():
     assert [launch.variable("V") for launch in launches] == [None, "1"]
 
 
-@pytest.mark.parametrize("text", ["echo hello", "# vllm serve M", "cat <<X\nvllm serve M\nX"])
+@pytest.mark.parametrize(
+    "text", ["echo hello", "# vllm serve M", "echo vllm serve M", "cat <<X\nvllm serve M\nX"]
+)
 def test_script_without_a_launch_is_an_error(text):
     with pytest.raises(InklingError, match="starts no"):
         launches_in(text)
@@ -143,4 +208,4 @@ def test_variable_that_doubles_without_end_is_an_error():
 
 @pytest.mark.parametrize("text", ["'", '"', "${", "$(", "`", "\\", "A=(", "cat <<", "<<EOF"])
 def test_unfinished_text_ends_somewhere(text):
-    assert sum(len(statement) for statement in iter_statements(text)) <= 2
+    assert sum(len(statement.words) for statement in iter_statements(text)) <= 2

@@ -159,6 +159,16 @@ VLLM_CASES = (
         '\'{{"kv_connector": "NixlConnector", "kv_role": "kv_both"}}\'',
     ),
     Case(
+        "VLM127",
+        f"{VLLM} --compilation-config.cudagraph_mode ful",
+        f"{VLLM} --compilation-config.cudagraph_mode FULL",
+    ),
+    Case(
+        "VLM128",
+        f"{VLLM} --enable-batch-sharded-sampling",
+        f"{VLLM} --data-parallel-size 2 --data-parallel-rank 1 --enable-fault-tolerance",
+    ),
+    Case(
         "VLM204",
         f"{VLLM_LORA} --lora-modules a={{adapters}}/dora-for-vllm",
         VLLM_ADAPTER,
@@ -250,6 +260,7 @@ VLLM_CASES = (
     Case("VLM504", on("no-dense-index"), on("model")),
     Case("VLM505", on("no-architecture"), on("model")),
     Case("VLM506", f"{VLLM_ADAPTER} --max-logprobs 5", VLLM_ADAPTER),
+    Case("VLM507", on("null-heads"), on("model")),
     Case("VLM601", LATER, f"{UPDATING} {LATER}"),
     Case(
         "VLM602",

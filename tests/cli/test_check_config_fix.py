@@ -3,10 +3,12 @@
 import json
 import os
 import stat
+import threading
 from pathlib import Path
 
 import pytest
 
+from inkling_cli.commands import check_config
 from inkling_cli.main import main
 
 BROKEN = (
@@ -109,6 +111,43 @@ def test_a_write_that_fails_leaves_the_file_and_nothing_else(script, monkeypatch
     assert "cannot be written: No space left on device" in capfd.readouterr().err
     assert script.read_text() == BROKEN
     assert list(script.parent.iterdir()) == [script]
+
+
+def test_write_does_not_undo_a_change_made_meanwhile(script, monkeypatch, capfd):
+    check = check_config.check_sources
+
+    def edited_meanwhile(*args: object, **options: object) -> object:
+        script.write_text(BROKEN + "# more\n")
+        return check(*args, **options)
+
+    monkeypatch.setattr(check_config, "check_sources", edited_meanwhile)
+    assert main(["check-config", "--write", str(script)]) == 2
+    assert "has changed since it was read" in capfd.readouterr().err
+    assert script.read_text() == BROKEN + "# more\n"
+    assert list(script.parent.iterdir()) == [script]
+
+
+def test_write_refuses_a_file_of_two_names(script, tmp_path, capfd):
+    (tmp_path / "other.sh").hardlink_to(script)
+    assert main(["check-config", "--write", str(script)]) == 2
+    assert "has 2 names (hard links)" in capfd.readouterr().err
+    assert script.read_text() == BROKEN
+
+
+def test_write_refuses_a_pipe(tmp_path, capfd):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(BROKEN,))
+    writer.start()
+    assert main(["check-config", "--write", str(pipe)]) == 2
+    writer.join()
+    assert "is no regular file" in capfd.readouterr().err
+    assert pipe.is_fifo()
+
+
+def test_an_empty_argument_is_an_error(capfd):
+    assert main(["check-config", ""]) == 2
+    assert "the launch is an empty text" in capfd.readouterr().err
 
 
 def test_write_wants_a_file(capfd):

@@ -1,10 +1,11 @@
 """Record what SGLang itself says about the launches of `sglang_launches.py`.
 
-    python tests/conformance/record_sglang.py ORACLE_FOLDER PYTHON
+    python tests/conformance/record_sglang.py ORACLE_FOLDER PYTHON [new]
 
 ORACLE_FOLDER holds `sglang_oracle.py`, which runs the engine's own parser, checks, model and
 adapter loading on a CPU; PYTHON is the interpreter that has the engine. Each verdict becomes one
-line of `sglang_verdicts.jsonl`; launches that the engine's side cannot judge are left out.
+line of `sglang_verdicts.jsonl`; launches that the engine's side cannot judge are left out. With
+`new` the launches that have a verdict keep it.
 """
 
 import json
@@ -61,12 +62,20 @@ def verdict_of(trial: Trial, answer: dict[str, Any], root: Path) -> dict[str, An
     }
 
 
-def main(oracle: Path, python: str) -> None:
-    """Ask about every launch and write the verdicts."""
-    asked = {trial.id: trial for trial in trials()}
+def recorded() -> dict[str, str]:
+    """Return the verdicts on file, by the launch's id, of launches that are still the same."""
+    made = {trial.id: (trial.words(), dict(trial.env)) for trial in trials()}
+    lines = {json.loads(line)["id"]: line for line in VERDICTS.read_text().splitlines()}
+    told = {id_: json.loads(line) for id_, line in lines.items()}
+    return {i: lines[i] for i, v in told.items() if made.get(i) == (v["words"], v["env"])}
+
+
+def main(oracle: Path, python: str, known: dict[str, str]) -> None:
+    """Ask about every launch that is not known and write the verdicts."""
+    asked = {trial.id: trial for trial in trials() if trial.id not in known}
     with tempfile.TemporaryDirectory() as folder:
         root = write_sglang_world(Path(folder).resolve())
-        lines = []
+        lines = [*known.values()]
         for number, answer in enumerate(ask_engine([*asked.values()], root, oracle, python), 1):
             if answer["status"] in ("accepted", "refused"):
                 lines.append(json.dumps(verdict_of(asked[answer["id"]], answer, root)))
@@ -76,6 +85,6 @@ def main(oracle: Path, python: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    if len(sys.argv) not in (3, 4) or sys.argv[3:] not in ([], ["new"]):
         raise SystemExit(__doc__)
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), sys.argv[2], recorded() if sys.argv[3:] else {})

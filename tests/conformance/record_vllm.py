@@ -70,6 +70,13 @@ def _line(launch: Launch, verdict: dict[str, Any], root: str) -> dict[str, Any]:
     }
 
 
+def _recorded(path: Path, launches: list[Launch]) -> dict[str, dict[str, Any]]:
+    """Return the lines of a record by id, of those launches that are as they were."""
+    made = {launch.id: (words_of(launch), dict(launch.env)) for launch in launches}
+    lines = map(json.loads, path.read_text().splitlines())
+    return {x["id"]: x for x in lines if made.get(x["id"]) == (x["words"], x["env"])}
+
+
 def main() -> None:
     """Write the record."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -77,8 +84,13 @@ def main() -> None:
     parser.add_argument("python")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--out", type=Path, default=HERE / "vllm_verdicts.jsonl")
+    parser.add_argument("--new", action="store_true", help="keep the verdicts that are there")
     given = parser.parse_args()
-    lines = record(generate(given.seed), given.oracle, given.python)
+    launches = generate(given.seed)
+    kept = _recorded(given.out, launches) if given.new else {}
+    wanted = [launch for launch in launches if launch.id not in kept]
+    found = kept | {line["id"]: line for line in record(wanted, given.oracle, given.python)}
+    lines = [found[launch.id] for launch in launches if launch.id in found]
     given.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
     print(f"{len(lines)} verdicts")  # noqa: T201
 

@@ -28,6 +28,7 @@ from checks.adapter_folders import (
     write_adapter,
     write_world,
 )
+from conformance.sglang_odd_worlds import write_odd_worlds
 
 PADDED_VOCAB = 192
 
@@ -44,6 +45,7 @@ def write_sglang_world(root: Path) -> Path:
         _without_keys(write_adapter(folder / name), dropped)
     for name, spoil in FILE_FAULTS.items():
         spoil(write_adapter(folder / name))
+    write_odd_worlds(root)
     return root
 
 

@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from conformance import sglang_odd_worlds as odd
 from conformance.sglang_adapters import CONFIG_VARIANTS, DROPPED_KEYS, FILE_FAULTS
+from conformance.sglang_odd_pieces import ODD, ODD_ENVIRONMENTS, ODD_LATER
 from conformance.sglang_pieces import ALONE, ENVIRONMENTS, HARMLESS, LATER, TOGETHER
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.launch.options.table import Arity, OptionSpec, ValueKind, option_table
@@ -72,6 +74,7 @@ def trials(seed: int = 0, mixtures: int = 120) -> list[Trial]:
     """Return the launches of a seed: each piece alone, each adapter in two servers, mixtures."""
     found = [*_adapters(), *_pieces(), *_arguments(random.Random(seed))]
     found += _mixtures(random.Random(seed + 1), mixtures)
+    found += _odd_ones()
     return [replace(trial, id=f"{number:04d}-{trial.id}") for number, trial in enumerate(found)]
 
 
@@ -148,6 +151,25 @@ def _wrong_value(spec: OptionSpec) -> tuple[str, ...]:
     if spec.kind in (ValueKind.INTEGER, ValueKind.SIZE):
         return ("4.5",)
     return ("some_word",)
+
+
+def _odd_ones() -> Iterator[Trial]:
+    """Yield odd adapters, models and words; last, so that the others keep their numbers."""
+    for name in odd.ADAPTERS:
+        yield Trial(f"odd-{name}", TRITON, name)
+        yield Trial(f"later-{name}", (*TRITON, *ALL, SHARED), name, load="dynamic")
+    for model in odd.MODELS:
+        yield Trial(f"model-{model}", TRITON, model=model)
+    for adapter, text in ODD:
+        words = tuple(shlex.split(text))
+        yield Trial(f"odd-{_slug(words)}", words, adapter)
+    for adapter, text in ODD_LATER:
+        words = tuple(shlex.split(text))
+        yield Trial(f"later-{_slug(words)}", words, adapter, load="dynamic")
+    for text, env in ODD_ENVIRONMENTS:
+        words = tuple(shlex.split(text))
+        told = tuple(f"{name} {value}" for name, value in env.items())
+        yield Trial(f"odd-{_slug(told)}-{_slug(words)}", words, env=env)
 
 
 def _mixtures(rng: random.Random, count: int) -> Iterator[Trial]:

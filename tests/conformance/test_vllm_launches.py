@@ -27,7 +27,6 @@ VERDICTS = [json.loads(line) for line in RECORD.read_text().splitlines()]
 
 EXPLAINED = {
     r"adapter (no-b-of-(q|sink)|draft-no-[ab])$": "the recording host pins no memory",
-    r"adapter rank-fraction$": "we read ranks as whole numbers",
     r"reasoning-parser (inkling|qwen3)$": "the recording host lacks a package of the parsers",
     r"reasoning-parser mine ": "a parser of a plugin may be known; the plugin is not read",
     r"quantization FP8$": "the recording host lacks the kernels",

@@ -14,7 +14,6 @@ from checks.adapter_folders import (
     EXPERTS,
     HIDDEN,
     INNER,
-    MODEL_CONFIG,
     QUERY,
     Shapes,
     attention_modules,
@@ -28,6 +27,8 @@ from checks.adapter_folders import (
     write_adapter,
     write_world,
 )
+from conformance.vllm_models import FURTHER_MODELS, MODEL_VARIANTS
+from conformance.vllm_settings import CONFIG_VARIANTS, DROPPED_KEYS, FURTHER_VARIANTS
 from inkling_runtime.adapter.safetensors_file import TensorSpec, format_header, sort_for_file
 
 Tensors = dict[str, tuple[int, ...]]
@@ -50,9 +51,9 @@ def write_vllm_world(root: Path) -> Path:
     """Write the test world, the variants beside its adapters and models, and return `root`."""
     write_world(root)
     folder = root / "adapters"
-    for name, tensors in TENSOR_VARIANTS.items():
+    for name, tensors in {**TENSOR_VARIANTS, **FURTHER_TENSORS}.items():
         _write(folder / name, tensors)
-    for name, config in CONFIG_VARIANTS.items():
+    for name, config in {**CONFIG_VARIANTS, **FURTHER_VARIANTS}.items():
         write_adapter(folder / name, modules_for_vllm(2), **config)
     for name, dropped in DROPPED_KEYS.items():
         _without_key(write_adapter(folder / name, modules_for_vllm(2)), dropped)
@@ -60,7 +61,7 @@ def write_vllm_world(root: Path) -> Path:
         spoil(write_adapter(folder / name, modules_for_vllm(2)))
     for name, (tensors, config) in SCALED_VARIANTS.items():
         _write(folder / name, tensors, **config)
-    for name, change in MODEL_VARIANTS.items():
+    for name, change in {**MODEL_VARIANTS, **FURTHER_MODELS}.items():
         (root / name).mkdir()
         (root / name / "config.json").write_text(json.dumps(change))
     return root
@@ -289,6 +290,9 @@ TENSOR_VARIANTS: dict[str, Tensors] = {
 }
 """What the tensors of an adapter are called and shaped."""
 
+FURTHER_TENSORS: dict[str, Tensors] = {"outer-none": _experts(outer=0)}
+"""The same; served alone, not in pairs."""
+
 _SCALE = {"lora_alpha": 8}
 
 SCALED_VARIANTS: dict[str, tuple[Tensors, dict[str, Any]]] = {
@@ -328,72 +332,6 @@ SCALED_VARIANTS: dict[str, tuple[Tensors, dict[str, Any]]] = {
 }
 """Variants that need a config of their own beside the tensors."""
 
-CONFIG_VARIANTS: dict[str, dict[str, Any]] = {
-    "dora": {"use_dora": True},
-    "lora-bias": {"lora_bias": True},
-    "bias-all": {"bias": "all"},
-    "bias-lora-only": {"bias": "lora_only"},
-    "bias-null": {"bias": None},
-    "init-pissa": {"init_lora_weights": "pissa"},
-    "init-pissa-niter": {"init_lora_weights": "pissa_niter_16"},
-    "init-olora": {"init_lora_weights": "olora"},
-    "init-corda": {"init_lora_weights": "corda"},
-    "init-loftq": {"init_lora_weights": "loftq"},
-    "init-gaussian": {"init_lora_weights": "Gaussian"},
-    "init-eva": {"init_lora_weights": "eva"},
-    "init-orthogonal": {"init_lora_weights": "orthogonal"},
-    "init-false": {"init_lora_weights": False},
-    "init-unheard": {"init_lora_weights": "brand-new"},
-    "save-head": {"modules_to_save": ["lm_head"]},
-    "save-head-as-text": {"modules_to_save": "lm_head"},
-    "save-embed": {"modules_to_save": ["score", "embed_tokens"]},
-    "save-score": {"modules_to_save": ["score"]},
-    "save-nothing": {"modules_to_save": []},
-    "alora": {"alora_invocation_tokens": [1, 2]},
-    "alora-empty": {"alora_invocation_tokens": []},
-    "replication": {"layer_replication": [[0, 2], [1, 3]]},
-    "bdlora": {"use_bdlora": {"nblocks": 2}},
-    "qalora": {"use_qalora": True},
-    "rank-pattern-above": {"rank_pattern": {"wq_du": 40}},
-    "rank-pattern-zero": {"rank_pattern": {"wq_du": 0}},
-    "rank-pattern-text": {"rank_pattern": {"wq_du": "2"}},
-    "rank-pattern-null": {"rank_pattern": None, "alpha_pattern": None},
-    "rank-pattern-regex": {"rank_pattern": {"w(": 2}},
-    "rslora": {"use_rslora": True},
-    "alpha-patterned": {"alpha_pattern": {"wq_du": 8}},
-    "alpha-zero": {"lora_alpha": 0},
-    "alpha-negative": {"lora_alpha": -4},
-    "alpha-fraction": {"lora_alpha": 2.5},
-    "alpha-text": {"lora_alpha": "4"},
-    "rank-zero": {"r": 0},
-    "rank-negative": {"r": -2},
-    "rank-text": {"r": "2"},
-    "rank-fraction": {"r": 2.5},
-    "rank-40": {"r": 40},
-    "rank-1": {"r": 1},
-    "other-peft-type": {"peft_type": "IA3"},
-    "fan-in": {"fan_in_fan_out": True},
-    "excluded": {"exclude_modules": "wo_ud"},
-    "parameters": {"target_parameters": ["mlp.experts.gate_up_proj"]},
-    "some-layers": {"layers_to_transform": [0]},
-    "token-indices": {"trainable_token_indices": [1]},
-    "targets-null": {"target_modules": None},
-    "targets-empty": {"target_modules": []},
-    "targets-strange": {"target_modules": ["nothing-like-it"]},
-    "other-base": {"base_model_name_or_path": "org/other"},
-    "revision": {"revision": "main", "inference_mode": True},
-    "dora-and-rank": {"use_dora": True, "r": 40},
-}
-"""What adapter_config.json says."""
-
-DROPPED_KEYS = {
-    "no-r": "r",
-    "no-alpha": "lora_alpha",
-    "no-targets": "target_modules",
-    "no-peft-type": "peft_type",
-}
-"""Keys that adapter_config.json lacks."""
-
 FILE_FAULTS: dict[str, Callable[[Path], Any]] = {
     "no-config": lambda folder: (folder / "adapter_config.json").unlink(),
     "no-weights": lambda folder: (folder / "adapter_model.safetensors").unlink(),
@@ -410,43 +348,3 @@ FILE_FAULTS: dict[str, Callable[[Path], Any]] = {
 
 def _cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-10])
-
-
-def _text(**changes: Any) -> dict[str, Any]:
-    text = {**MODEL_CONFIG["text_config"], **changes}
-    text = {key: value for key, value in text.items() if value is not ...}
-    return {**MODEL_CONFIG, "text_config": text}
-
-
-_TRANSFORMERS_TEXT = _text(
-    dense_intermediate_size=...,
-    intermediate_size=DENSE,
-    moe_intermediate_size=INNER,
-    sconv_kernel_size=...,
-    conv_kernel_size=4,
-)
-
-MODEL_VARIANTS: dict[str, dict[str, Any]] = {
-    "text-model": {
-        "architectures": ["InklingForCausalLM"],
-        **MODEL_CONFIG["text_config"],
-    },
-    "hf-model": _TRANSFORMERS_TEXT,
-    "layer-types-model": _text(
-        local_layer_ids=..., layer_types=["hybrid_sliding", "hybrid", "hybrid_sliding"]
-    ),
-    "all-global-model": _text(local_layer_ids=[]),
-    "no-sink-model": _text(shared_expert_sink=...),
-    "no-shared-model": _text(n_shared_experts=0),
-    "softmax-model": _text(gate_activation="softmax"),
-    "contiguous-model": _text(inference_moe_w13_interleaved=False),
-    "early-norm-model": _text(norm_after_topk=False),
-    "no-dense-model": _text(dense_mlp_idx=0),
-    "float16-model": _text(dtype="float16"),
-    "float32-model": {**_text(), "dtype": "float32"},
-    "bfloat16-model": {**_text(dtype="bfloat16"), "dtype": "bfloat16"},
-    "long-model": _text(model_max_length=4096, max_position_embeddings=4096),
-    "mtp-model": {**_text(), "mtp_config": {"num_nextn_predict_layers": 2}},
-    "no-architecture-model": {k: v for k, v in MODEL_CONFIG.items() if k != "architectures"},
-}
-"""config.json of further models."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from conformance import vllm_adapters as world
+from conformance.vllm_values import FURTHER_VALUES, SEQUENCES, VALUES
 
 SEED = 3
 ALWAYS = ("--skip-tokenizer-init", "--load-format", "dummy")
@@ -58,7 +59,7 @@ def generate(seed: int = SEED, pairs: int = 120) -> list[Launch]:
         launch = _combine(*chosen.sample(singles, 2))
         if launch is not None:
             launches[launch.id] = launch
-    return list(launches.values())
+    return [*launches.values(), *further_launches()]
 
 
 def _combine(first: Launch, second: Launch) -> Launch | None:
@@ -109,6 +110,20 @@ def _per_expert(name: str) -> bool:
     return any(part in name for part in parts)
 
 
+def further_launches() -> Iterator[Launch]:
+    """Yield launches that are in no pair, so that adding one leaves all pairs as they are."""
+    for name in (*world.FURTHER_VARIANTS, *world.FURTHER_TENSORS):
+        yield _launch(f"adapter {name}", name)
+    for name in world.FURTHER_MODELS:
+        yield _launch(f"model {name}", "attention", name)
+    for option, values in FURTHER_VALUES.items():
+        for value in values:
+            yield Launch(f"{option} {value}", flags={**SHARED, option: value}, env=MULTIMEM)
+    for level in ("debug", "Info", "verbose"):
+        env = {**MULTIMEM, "VLLM_LOGGING_LEVEL": level}
+        yield Launch(f"VLLM_LOGGING_LEVEL={level}", flags=SHARED, env=env)
+
+
 def _adapters() -> Iterator[Launch]:
     """Every adapter of the world, served as it should be, and some of them otherwise."""
     names = [
@@ -151,154 +166,6 @@ def _models() -> Iterator[Launch]:
     yield _launch("model no-dense-model experts", "only-experts", "no-dense-model")
 
 
-_VALUES: dict[str, tuple[str, ...]] = {
-    "max-loras": ("1", "2", "8", "0", "-1", "two", "1.5", "' 2 '", "1_0", "None"),
-    "max-cpu-loras": ("1", "4", "0", "-3", "None", "four"),
-    "max-lora-rank": (
-        "1",
-        "8",
-        "16",
-        "32",
-        "320",
-        "512",
-        "4",
-        "24",
-        "0",
-        "1024",
-        "16.0",
-        "1_6",
-        "x",
-    ),
-    "lora-dtype": ("auto", "bfloat16", "float32", "fp16", "BFLOAT16"),
-    "dtype": ("auto", "bfloat16", "half", "float16", "float", "float32", "bf16"),
-    "max-lora-cls-labels": ("2", "0", "None", "a"),
-    "enable-tower-connector-lora": ("true", "false"),
-    "specialize-active-lora": ("true",),
-    "enable-mixed-moe-lora-format": ("true", "false"),
-    "fully-sharded-loras": ("true", "false"),
-    "lora-target-modules": (
-        *("qkvr", "wo_ud", "wq_du", "wr_du", "gate_up_proj", "down_proj", "experts", "experts.w1"),
-        *("w13", "w1", "w3", "w2", "lm_head", "experts.0.gate_proj", "gate_proj", "q_proj", "all"),
-        *("gate", "embed_tokens", "norm", "attn", "mlp", "layers", "0", "2", "7", "sink_experts"),
-        *("logits_processor", "routed_experts", "k_sconv", "model", "shared_experts", "''"),
-        *("qkvr wo_ud", "wo_ud gate", "q_proj qkvr", "model.layers.1.attn.wo_ud", "None"),
-        *("model.layers.1.mlp.gate", "model.layers.0.mlp.gate", "model.layers.1.attn"),
-        "qkvr wo_ud gate_up_proj down_proj experts w13 w2 lm_head",
-    ),
-    "moe-backend": (
-        *("triton", "auto", "marlin", "Flashinfer-CUTLASS", "deep_gemm_mega_moe", "aiter_mega_moe"),
-        *("flashinfer_moe_ep_cutedsl", "deep-gemm-mega-moe", "tritn"),
-    ),
-    "kernel-config": (
-        '\'{"moe_backend": "aiter_mega_moe"}\'',
-        '\'{"moe_backnd": "triton"}\'',
-        "'{}' --kernel-config.moe_backend=deep_gemm_mega_moe",
-    ),
-    "default-mm-loras": ('\'{"image": "/none"}\'', "'{}'", "'{\"image\": 3}'", "image=/none"),
-    "max-num-seqs": ("1", "64", "0", "-2", "many", "1k"),
-    "max-num-batched-tokens": ("2048", "8k", "1K", "0", "-1", "1.5", "2.5k", "2.5K"),
-    "max-model-len": ("1024", "1k", "2K", "auto", "-1", "0", "-2", "AUTO", "long"),
-    "gpu-memory-utilization": ("0.5", "1", "1.0", "0", "1.01", "-0.1", "most"),
-    "tensor-parallel-size": ("1", "3", "5", "0", "-1", "two"),
-    "pipeline-parallel-size": ("1", "0", "x"),
-    "data-parallel-size": ("1", "0"),
-    "block-size": ("16", "64", "0", "-1", "x"),
-    "seed": ("1", "-1", "x"),
-    "kv-cache-dtype": ("auto", "fp8", "bfloat16", "float16", "fp4", "FP8"),
-    "quantization": ("None", "fp4", "FP8", "mxfp44"),
-    "attention-backend": ("auto", "TRITON_ATTN", "flash_attn", "flash-attn", "FLASH"),
-    "mamba-backend": ("TRITON", "cuda"),
-    "optimization-level": ("0", "2", "4", "O2"),
-    "reasoning-parser": ("inkling", "none", "inklin", "qwen3"),
-    "config-format": ("auto", "hf", "json"),
-    "data-parallel-backend": ("mp", "slurm"),
-    "all2all-backend": ("naive", "pplx", "deepep_low_latency", "none"),
-    "enable-expert-parallel": ("true", "false"),
-    "enable-eplb": ("true", "false"),
-    "enable-dbo": ("true", "false"),
-    "ubatch-size": ("0", "1", "2", "-1"),
-    "enforce-eager": ("true", "false"),
-    "enable-prefix-caching": ("true", "false"),
-    "enable-chunked-prefill": ("true", "false"),
-    "scheduling-policy": ("fcfs", "priority", "lifo"),
-    "stream-interval": ("1", "0"),
-    "swap-space": ("4",),
-    "shutdown-timeout": ("0", "5", "-1"),
-    "max-logprobs": ("5", "-1", "-2"),
-    "safetensors-load-strategy": ("lazy", "eager", "None", "fast"),
-    "hf-overrides": ("'{}'", "a=b"),
-    "override-generation-config": ("'{\"temperature\": 0.5}'", "temperature=0.5"),
-    "limit-mm-per-prompt": ("'{\"image\": 1}'", "image=1"),
-    "compilation-config": ("'{\"cudagraph_specialize_lora\": false}'", "'{\"zzz\": 1}'", "3"),
-    "ec-transfer-config": ('\'{"ec_connector": "ECExampleConnector"}\'', "'{\"connector\": 1}'"),
-    "kv-cache-metrics-sample": ("0.5", "0", "2"),
-    "watermark": ("0.5", "1", "-1"),
-    "language-model-only": ("true",),
-    "runner": ("generate", "pooling", "chat"),
-    "convert": ("none", "embed"),
-    "logprobs-mode": ("raw_logits", "logits"),
-    "served-model-name": ("inkling", "a b"),
-    "trust-remote-code": ("true",),
-    "disable-log-stats": ("true",),
-    "fail-on-environ-validation": ("true",),
-    "data-parallel-rank": ("0", "1"),
-    "decode-context-parallel-size": ("1", "2"),
-}
-"""Option → values to try, valid and not."""
-
-_SEQUENCES: tuple[dict[str, str], ...] = (
-    {"max-loras": "4", "max-cpu-loras": "2"},
-    {"max-loras": "4", "max-cpu-loras": "4"},
-    {"max-loras": "4", "max-cpu-loras": "0"},
-    {"max-loras": "2 --max_cpu_loras=4"},
-    {"max-loras": "2 --max_cpu_loras=1"},
-    {"max-loras": "2 --max-cpu-l 4"},
-    {"max-loras": "2 --max-cpu-l 1"},
-    {"max-loras": "2 --max-l 4"},
-    {"max-loras": "2 --max-lora 4"},
-    {"max-loras": "0 --max-loras 2"},
-    {"max-loras": "2 --max-loras 0"},
-    {"max-loras": "2 4"},
-    {"max-loras": "2 --enforce-eager=true"},
-    {"max-loras": "2 --enforce-eager true"},
-    {"max-loras": "2 --disable-moe-shared-loras"},
-    {"max-loras": "2 --no-enable-moe-shared-loras"},
-    {"max-loras": "2 --enable_moe_shared_loras"},
-    {"max-loras": "2 --fully-sharded"},
-    {"max-loras": "2 -O3"},
-    {"max-loras": "2 -O 1"},
-    {"max-loras": "2 -O9"},
-    {"max-loras": "2 -tp 3"},
-    {"max-loras": "2 -tp=1"},
-    {"max-loras": "true"},
-    {"max-lorra": "2"},
-    {"max-loraz-rank": "2"},
-    {"frobnicate": "3"},
-    {"frobnicate": "true"},
-    {"lora-modules-path": "x"},
-    {"enable-lora": "true"},
-    {"max-num-seqs": "128", "max-num-batched-tokens": "64"},
-    {"max-num-seqs": "64", "max-num-batched-tokens": "64"},
-    {"max-num-active-seqs": "9", "max-num-seqs": "8"},
-    {"max-num-active-seqs": "8", "max-num-seqs": "8"},
-    {"long-prefill-token-threshold": "5000", "max-model-len": "4096"},
-    {"long-prefill-token-threshold": "1000", "max-model-len": "4096"},
-    {"enable-chunked-prefill": "false", "max-num-batched-tokens": "1k", "max-model-len": "4k"},
-    {"enable-chunked-prefill": "false", "max-num-batched-tokens": "4k", "max-model-len": "4k"},
-    {"enable-eplb": "true", "enable-expert-parallel": "true"},
-    {"enable-dbo": "true", "enable-expert-parallel": "true"},
-    {"enable-expert-parallel": "true", "all2all-backend": "nixl_ep"},
-    {"enable-expert-parallel": "true", "fully-sharded-loras": "true"},
-    {"fully-sharded-loras": "true", "lora-target-modules": "qkvr"},
-    {"fully-sharded-loras": "true", "lora-target-modules": "wr_du wo_ud"},
-    {"fully-sharded-loras": "true", "lora-target-modules": "wo_ud experts"},
-    {"fully-sharded-loras": "true", "lora-target-modules": "model.layers.0.attn.qkvr"},
-    {"fully-sharded-loras": "true", "max-lora-rank": "1"},
-    {"kv-cache-dtype": "float16", "dtype": "float16"},
-    {"reasoning-parser": "mine", "reasoning-parser-plugin": "/none.py"},
-)
-"""Options in company, and words that the parser reads in its own way."""
-
 _BATCH = {"max-num-seqs": "64", "max-num-batched-tokens": "256"}
 _NGRAM = '"method": "ngram", "num_speculative_tokens"'
 _DRAFTS: tuple[tuple[str, dict[str, str]], ...] = (
@@ -327,10 +194,10 @@ _DRAFTS: tuple[tuple[str, dict[str, str]], ...] = (
 
 
 def _options() -> Iterator[Launch]:
-    for option, values in _VALUES.items():
+    for option, values in VALUES.items():
         for value in values:
             yield Launch(f"{option} {value}", flags={**SHARED, option: value}, env=MULTIMEM)
-    for flags in _SEQUENCES:
+    for flags in SEQUENCES:
         id_ = " ".join(f"{key} {value}" for key, value in flags.items())
         yield Launch(id_, flags={**SHARED, **flags}, env=MULTIMEM)
     for text, batch in _DRAFTS:

@@ -53,6 +53,8 @@ class Argument:
     text: str
     line: int | None = None
     origin: Origin | None = field(default=None, compare=False, repr=False)
+    unknown: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """The shell expansions in it that have no value here, without their `$`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,8 @@ class Variable:
     """Where its value stands, if it can be changed."""
     statement: Origin | None = field(default=None, compare=False, repr=False)
     """Where the shell statement that assigns it stands."""
+    unknown: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """The shell expansions in its value that have no value here, without their `$`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,8 @@ def read_source(words: Sequence[str]) -> LaunchSource:
     Raises:
         InklingError: nothing there, or not text.
     """
+    if list(words) == [""]:
+        raise InklingError("the launch is an empty text, expected a file, `-` or `-- COMMAND`")
     if len(words) == 1 and words[0] == "-":
         return _source(_decode(sys.stdin.buffer.read(_MAX_BYTES + 1), STANDARD_INPUT))
     if len(words) == 1 and _looks_like_file(words[0]):

@@ -12,6 +12,7 @@ from inkling_cli.checks.launch.sglang.adapter_files import other_weights
 from inkling_cli.checks.launch.sglang.loading import loading_fault
 from inkling_cli.checks.launch.subject import LaunchSubject, UnreadAdapter
 from inkling_cli.checks.launch.unsound import find_unsound
+from inkling_cli.checks.launch.vllm.lenient_config import takes_config
 from inkling_cli.checks.rule import Defect
 from inkling_cli.checks.stage import Stage
 
@@ -54,7 +55,7 @@ def check_adapter_unreadable(subject: LaunchSubject) -> Iterator[Defect]:
             f"adapter `{unread.ref.name}` cannot be read: {unread.reason}",
             "fetch or save the adapter again",
             Location(unread.folder),
-            stage=_load_stage(subject, unread.ref),
+            stage=_read_stage(subject, unread),
         )
 
 
@@ -100,6 +101,13 @@ def _has_other_weights(subject: LaunchSubject, unread: UnreadAdapter) -> bool:
     if subject.engine is Engine.VLLM:
         return unread.pickled is not None
     return other_weights(unread) is not None
+
+
+def _read_stage(subject: LaunchSubject, unread: UnreadAdapter) -> Stage:
+    """Return the stage at which the engine fails to read an adapter; vLLM may take it."""
+    if subject.engine is Engine.VLLM and takes_config(subject, unread):
+        return Stage.SERVED
+    return _load_stage(subject, unread.ref)
 
 
 def _load_stage(subject: LaunchSubject, ref: AdapterRef) -> Stage:

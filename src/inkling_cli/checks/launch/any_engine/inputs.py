@@ -10,6 +10,7 @@ from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
 from inkling_cli.checks.stage import Stage
+from inkling_runtime.adapter.model_spec import MULTIMODAL_TYPES, TEXT_TYPES
 
 
 @LAUNCH_RULES.rule("LCH101", "model-not-found", Severity.INFO)
@@ -49,8 +50,11 @@ def check_model_config_unreadable(subject: LaunchSubject) -> Iterator[Defect]:
     if subject.model.problem is not None:
         location = Location(subject.model.config_path)
         remedy = "fetch the model again, or point `--model` at the right folder"
-        is_unread = subject.engine is Engine.SGLANG and not subject.model.architectures
+        known = subject.model.config.get("model_type") in MULTIMODAL_TYPES + TEXT_TYPES
+        is_unread = subject.engine is Engine.SGLANG and not known
         stage = Stage.SERVER_ARGS if is_unread else None
+        if subject.engine is Engine.VLLM and not subject.model.config:
+            stage = Stage.ENGINE_CONFIG
         yield Defect(subject.model.problem, remedy, location, stage=stage)
 
 

@@ -85,7 +85,7 @@ def check_value_below_minimum(subject: LaunchSubject) -> Iterator[Defect]:
             number = parse_number(value)
             if number is None or spec.minimum is None or value in spec.special_words:
                 continue
-            if number < spec.minimum:
+            if not number >= spec.minimum:
                 yield Defect(
                     f"`{use.spelled}` is {value}, expected at least {spec.minimum:g}",
                     f"write `{use.spelled} {spec.minimum:g}` or more",

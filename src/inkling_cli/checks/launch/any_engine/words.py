@@ -1,11 +1,13 @@
 """Rules over the words of a launch that its engine's argument parser cannot take as meant."""
 
+import json
 from collections.abc import Iterator
 
 from inkling_cli.checks.engine import Engine, parse_version
 from inkling_cli.checks.finding import Change, Severity
 from inkling_cli.checks.launch.launch import LaunchForm, ProblemKind
 from inkling_cli.checks.launch.options.table import option_table
+from inkling_cli.checks.launch.parse.traced import unknown_text
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
@@ -196,9 +198,20 @@ def check_adapter_entry_malformed(subject: LaunchSubject) -> Iterator[Defect]:
 
 
 def _entry_stage(subject: LaunchSubject, text: str) -> Stage:
-    """Return where a malformed adapter ends: SGLang takes any text but JSON for a path at first."""
-    is_path = subject.engine is Engine.SGLANG and not text.strip().startswith("{")
-    return Stage.STARTUP if is_path else Stage.COMMAND_LINE
+    """Return where a malformed adapter ends: SGLang takes any text but JSON for a path at first.
+
+    Of JSON its parser wants both keys and no more: what they hold is looked at when it loads.
+    """
+    if subject.engine is not Engine.SGLANG:
+        return Stage.COMMAND_LINE
+    text = text.strip()
+    if not (text.startswith("{") and text.endswith("}")):
+        return Stage.STARTUP
+    try:
+        keys = set(json.loads(text))
+    except (ValueError, RecursionError):
+        return Stage.COMMAND_LINE
+    return Stage.STARTUP if {"lora_name", "lora_path"} <= keys else Stage.COMMAND_LINE
 
 
 @LAUNCH_RULES.rule("LCH012", "unknown-shell-value", Severity.INFO)
@@ -216,7 +229,8 @@ def check_unknown_shell_value(subject: LaunchSubject) -> Iterator[Defect]:
     for problem in subject.launch.problems_of(ProblemKind.UNKNOWN_SHELL_VALUE):
         name = problem.text if problem.text[:1].isalnum() else ""
         yield Defect(
-            f"`${problem.text}` has no value here; what it stands for was not checked",
+            f"`{unknown_text(problem.text).text}` has no value here; what it stands for was not "
+            "checked",
             f"pass it with `--env {name}=VALUE`" if name.isidentifier() else None,
             problem.location,
         )

@@ -59,7 +59,7 @@ class OptionSpec:
     minimum: float | None = None
     """The least number that the engine takes."""
     may_be_none: bool = False
-    """Whether the word `None` stands for no value."""
+    """Whether the word `None`, or an empty one, stands for no value."""
     size_endings: str = ""
     """The pattern of a size that is not a whole number alone."""
     needs_value: bool = False
@@ -71,14 +71,15 @@ class OptionSpec:
 
     def is_choice(self, value: str) -> bool:
         """Return whether a value is one of the choices, as far as there are any."""
-        if value == "None" and self.may_be_none:
+        if value in ("", "None") and self.may_be_none:
             return True
         plain = value.lower().replace("-", "_") if self.is_folded else value
         return not self.choices or plain in self.choices
 
     def takes(self, value: str) -> bool:
         """Return whether a value can be read as what the option takes, whatever its choices."""
-        if (value == "None" and self.may_be_none) or value.strip().lower() in self.special_words:
+        is_none = value in ("", "None") and self.may_be_none
+        if is_none or value.strip().lower() in self.special_words:
             return True
         match self.kind:
             case ValueKind.INTEGER:
@@ -90,7 +91,7 @@ class OptionSpec:
             case ValueKind.NUMBER:
                 return parse_number(value) is not None
             case ValueKind.JSON:
-                return _is_json(value)
+                return is_json(value)
             case ValueKind.JSON_OBJECT:
                 return read_json_object(value) is not None
         return True
@@ -222,7 +223,8 @@ def read_json_object(text: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _is_json(text: str) -> bool:
+def is_json(text: str) -> bool:
+    """Return whether a text is JSON of any kind."""
     try:
         json.loads(text)
     except (ValueError, RecursionError):

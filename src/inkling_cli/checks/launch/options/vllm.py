@@ -176,7 +176,7 @@ MAY_BE_NONE = """
     --tokenizer-revision --tool-call-parser --tool-server --tool-strict-level --uds
     --video-pruning-rate --watermark-config --weight-transfer-config
 """
-"""Options for which the word `None` stands for no value."""
+"""Options for which the word `None`, or an empty one, stands for no value."""
 
 SPECIAL_WORDS = {"--max-model-len": "auto -1"}
 """Words that an option takes although they are not of its kind, or below its least value."""

@@ -28,7 +28,8 @@ def parse_adapters(
     for value in use.values if use else ():
         place = use.location if use else Location()
         text = value.strip()
-        if not text or (is_unknown(text) and "=" not in text):
+        is_nothing = not text and engine is Engine.VLLM
+        if is_nothing or (is_unknown(text) and "=" not in text):
             continue
         adapter = _parse_adapter(text, engine, place)
         if isinstance(adapter, AdapterRef):
@@ -40,14 +41,20 @@ def parse_adapters(
 
 def _parse_adapter(text: str, engine: Engine, place: Location) -> AdapterRef | str:
     """Return the adapter, or why the text names none."""
+    if engine is Engine.SGLANG and text.startswith("[") and text.endswith("]"):
+        return "it is a JSON list, expected one object for each adapter"
     is_json = text.startswith("{") if engine is Engine.SGLANG else "=" not in text or "," in text
     if is_json:
         return _parse_json(text, engine, place)
+    if not text:
+        return "it is empty"
     name, equals, path = text.partition("=")
     if not equals:
         return AdapterRef(text, text, place)
     if not path or (not name and engine is Engine.VLLM):
         return "it has an empty name or path"
+    if engine is Engine.SGLANG and path != path.lstrip():
+        return "it has a space after `=`"
     return AdapterRef(name, path, place)
 
 
@@ -64,7 +71,10 @@ def _parse_json(text: str, engine: Engine, place: Location) -> AdapterRef | str:
     name, path = (value.get(key) for key in keys)
     if not isinstance(name, str) or not isinstance(path, str) or not name or not path:
         return f"it is JSON without `{keys[0]}` and `{keys[1]}`"
-    return AdapterRef(name, path, place, pinned=value.get("pinned") is True)
+    pinned = value.get("pinned", False)
+    if engine is Engine.SGLANG and not isinstance(pinned, int | float):
+        return f"its `pinned` is {json.dumps(pinned)}, expected true or false"
+    return AdapterRef(name, path, place, pinned=pinned is True or pinned == 1)
 
 
 def parse_given_adapters(values: Sequence[str], place: Location) -> tuple[AdapterRef, ...]:

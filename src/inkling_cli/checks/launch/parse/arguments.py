@@ -105,6 +105,8 @@ class _Parser:
 
     def _optimization_level(self, spelled: str, inline: str | None) -> tuple[str, str | None]:
         level = spelled.removeprefix("-O")
+        if level and inline is not None:
+            return "--optimization-level", f"{level}={inline}"
         return "--optimization-level", inline if inline is not None else level or None
 
     def _values(

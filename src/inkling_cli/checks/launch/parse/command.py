@@ -1,8 +1,7 @@
 """A command's words → a `Launch`: which engine, which model, which options, which adapters.
 
 The server's program is searched for anywhere in the words, so wrappers (`exec`, `nohup`,
-`numactl …`, `docker run -e K=V …`) need no knowledge of their own; `K=V` words before it set
-variables.
+`numactl …`, `docker run -e K=V …`) need no knowledge of their own here.
 """
 
 import re
@@ -22,9 +21,8 @@ from inkling_cli.checks.launch.launch import (
 from inkling_cli.checks.launch.parse.adapter_refs import parse_adapters
 from inkling_cli.checks.launch.parse.arguments import Arguments, is_unknown, parse_arguments
 from inkling_cli.checks.launch.parse.given import Given
-from inkling_cli.checks.launch.text.origins import NodeOrigin, Origin, WordOrigin
-from inkling_cli.checks.launch.text.places import CommandStart, OptionPlace, VariablePlace
-from inkling_cli.checks.launch.text.source import Embedded
+from inkling_cli.checks.launch.parse.wrappers import variables_behind
+from inkling_cli.checks.launch.text.places import OptionPlace, VariablePlace
 
 _COMMANDS = {
     "vllm": Engine.VLLM,
@@ -38,11 +36,7 @@ _MODULES = {
     "sglang.launch_server": Engine.SGLANG,
 }
 """Modules that are a server."""
-_CONTAINER_TOOLS = frozenset(("docker", "podman", "nerdctl"))
-_OTHER_ENVIRONMENTS = frozenset(("sudo", "ssh", "kubectl", "su"))
-"""Wrappers behind which the variables of the command are not seen."""
 _IMAGE = re.compile(r"(?:[\w.-]+/)*(vllm-openai|sglang)(?::v?([\w.+-]+))?(?:@.*)?")
-_ASSIGNMENT = re.compile(r"((?:--env=|-e)?([A-Za-z_]\w*)=)(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,42 +91,6 @@ def find_image(text: str) -> tuple[Engine, str | None] | None:
     return engine, found[2]
 
 
-def assignments_before(words: Sequence[Argument], file: str) -> dict[str, Variable]:
-    """Return the variables that `K=V` words (also `-e K=V`, `--env=K=V`) set."""
-    found = {}
-    for word in words:
-        if match := _ASSIGNMENT.fullmatch(word.text):
-            prefix, name, value = match.groups()
-            place = Location(file, word.line, name)
-            found[name] = Variable(name, value, place, origin=_behind(word.origin, prefix))
-    return found
-
-
-def place_behind_wrapper(
-    embedded: Embedded, before: Sequence[Argument], place: VariablePlace
-) -> VariablePlace | None:
-    """Return where a variable goes so that the server sees it, given the words up to its program.
-
-    That is `place`, unless a wrapper starts the server in an environment of its own: then it is an
-    option of the wrapper, or there is no place that is known.
-    """
-    names = {word.text.rpartition("/")[2] for word in before}
-    if names & _OTHER_ENVIRONMENTS:
-        return None
-    if not names & _CONTAINER_TOOLS:
-        return place
-    images = [word.origin for word in before if find_image(word.text)]
-    image = images[0] if images else None
-    return CommandStart(embedded, image.start, "-e ") if isinstance(image, WordOrigin) else None
-
-
-def _behind(origin: Origin | None, prefix: str) -> Origin | None:
-    """Return the origin of a word's value that stands behind a prefix in the same word."""
-    if isinstance(origin, WordOrigin | NodeOrigin):
-        return replace(origin, prefix=prefix)
-    return None
-
-
 def build_launch(program: Program, words: Sequence[Argument], frame: Frame) -> Launch:
     """Return the launch of a command whose server was found."""
     file = frame.file
@@ -151,7 +109,9 @@ def build_launch(program: Program, words: Sequence[Argument], frame: Frame) -> L
         model=None,
         model_location=Location(file, line, "model"),
         uses=tuple(arguments.uses),
-        variables={**frame.variables, **assignments_before(words[: program.start], file)},
+        variables=variables_behind(
+            words[: program.start], frame.variables, frame.given, frame.file
+        ),
         adapters=(),
         problems=tuple(arguments.problems),
         location=Location(file, line),

@@ -72,6 +72,21 @@ def _env_files(document: Document, service: yaml.Node) -> list[str]:
     return [text for path in paths if (text := document.text(path)) is not None]
 
 
+def _with_bases(document: Document, service: yaml.MappingNode) -> Iterator[yaml.MappingNode]:
+    """Yield a service and those of the same file that it extends, the nearest first."""
+    services = document.child(document.root, "services")
+    seen: list[yaml.Node] = []
+    node: yaml.Node | None = service
+    while isinstance(node, yaml.MappingNode) and node not in seen:
+        seen.append(node)
+        yield node
+        extended = document.child(node, "extends")
+        if document.child(extended, "file") is not None:
+            return
+        name = document.text(document.child(extended, "service")) or document.text(extended)
+        node = None if name is None else document.child(services, name)
+
+
 class _Service:
     def __init__(
         self,
@@ -84,23 +99,29 @@ class _Service:
         self.file = file
         self.document = document
         self.node = node
+        self.nodes = list(_with_bases(document, node))
         self.env_files = env_files
         self.interpolation = Interpolation(given.environment)
 
     def read(self, name: str, line: int) -> Container:
-        entrypoint = self.document.child(self.node, "entrypoint")
-        image = self.document.child(self.node, "image")
+        entrypoint = self._child("entrypoint")
+        image = self._child("image")
         variables, place = self._variables()
         return Container(
             name=name,
             line=line,
             image=self._text(image) if isinstance(image, yaml.ScalarNode) else None,
             entrypoint=None if entrypoint is None else self._words(entrypoint),
-            command=self._words(self.document.child(self.node, "command")),
+            command=self._words(self._child("command")),
             variables=variables,
             variable_place=place,
             unknown=tuple(self.interpolation.unknown),
         )
+
+    def _child(self, key: str) -> yaml.Node | None:
+        """Return the value of a key, of the service itself or of the nearest that it extends."""
+        found = (self.document.child(node, key) for node in self.nodes)
+        return next((node for node in found if node is not None), None)
 
     def _words(self, node: yaml.Node | None) -> Words:
         if isinstance(node, yaml.SequenceNode):
@@ -114,9 +135,18 @@ class _Service:
 
     def _variables(self) -> tuple[dict[str, Variable], VariablePlace]:
         found: dict[str, Variable] = {}
-        for name in _env_files(self.document, self.node):
-            found |= self.env_files.get(name, {})
-        node = self.document.child(self.node, "environment")
+        for node in reversed(self.nodes):
+            for name in _env_files(self.document, node):
+                found |= self.env_files.get(name, {})
+        for node in reversed(self.nodes[1:]):
+            found |= self._set_by(node)[0]
+        own, place = self._set_by(self.node)
+        return found | own, place
+
+    def _set_by(self, service: yaml.MappingNode) -> tuple[dict[str, Variable], VariablePlace]:
+        """Return the variables under `environment` of a service, and where one is added."""
+        found: dict[str, Variable] = {}
+        node = self.document.child(service, "environment")
         if isinstance(node, yaml.MappingNode) and node.value:
             for name, _, value in self.document.entries(node):
                 found |= self._variable(name, value, value, "")
@@ -126,7 +156,7 @@ class _Service:
                 name, equals, _ = (self.document.text(item) or "").partition("=")
                 found |= self._variable(name, item, item if equals else None, f"{name}=")
             return found, AssignmentList(self.file, node)
-        return found, NewVariables(self.file, self.node, "environment", is_named=False)
+        return found, NewVariables(self.file, service, "environment", is_named=False)
 
     def _variable(
         self, name: str, node: yaml.Node, value: yaml.Node | None, prefix: str

@@ -22,7 +22,7 @@ from inkling_cli.checks.launch.parse.command import Frame, build_launch, find_pr
 from inkling_cli.checks.launch.parse.given import Given
 from inkling_cli.checks.launch.parse.script import find_shell_text, parse_script
 from inkling_cli.checks.launch.parse.shell_expand import Expander
-from inkling_cli.checks.launch.parse.shell_words import iter_statements
+from inkling_cli.checks.launch.parse.shell_words import iter_words
 from inkling_cli.checks.launch.text.origins import NodeOrigin, WordOrigin
 from inkling_cli.checks.launch.text.places import CommandEnd, ListEnd, OptionPlace, VariablePlace
 from inkling_cli.checks.launch.text.source import Embedded, FileText
@@ -83,9 +83,9 @@ def read_list(file: FileText, node: yaml.SequenceNode, substitute: Substitute) -
 def read_words(embedded: Embedded) -> Words:
     """Return the words of a command that is one text, as compose splits it: no shell runs."""
     expander = Expander(embedded, {})
-    found = [word for statement in iter_statements(embedded.text) for word in statement]
+    found = list(iter_words(embedded.text))
     arguments = [
-        replace(expander.argument(expander.join(word).text, word), line=embedded.line(word.start))
+        replace(expander.argument(expander.join(word), word), line=embedded.line(word.start))
         for word in found
     ]
     spans = [argument.origin.span for argument in arguments if argument.origin]
@@ -153,7 +153,7 @@ def _script_of(container: Container, word: Argument) -> Embedded:
 def _finish(launch: Launch, container: Container, file: FileText) -> Launch:
     """Add what the container says of the launch: the image's version, names without a value."""
     problems = [
-        Problem(ProblemKind.UNKNOWN_SHELL_VALUE, name, launch.location)
+        Problem(ProblemKind.UNKNOWN_SHELL_VALUE, name, replace(launch.location, key=name))
         for name in dict.fromkeys(container.unknown)
     ]
     place = launch.location

@@ -22,6 +22,8 @@ _LINE = re.compile(
     r"(?P<value>'[^'\n]*'|\"(?:[^\"\\\n]|\\.)*\"|[^\n#]*?(?:(?<=\S)#[^\n#]*?)*)[ \t]*(?:#[^\n]*)?"
 )
 _COMMENT = re.compile(r"[ \t]*(?:#.*)?")
+_BARE_NAME = re.compile(r"[ \t]*(?:export[ \t]+)?[A-Za-z_]\w*[ \t]*")
+"""A variable that is handed on, if it is set; its value stands elsewhere."""
 _PREFIXES = {Engine.VLLM: ("VLLM_", "INKLING_", "LAMPORT_"), Engine.SGLANG: ("SGLANG_", "SGL_")}
 
 
@@ -55,7 +57,7 @@ def _iter_variables(file: FileText) -> Iterator[Variable]:
             place = Location(file.name, number, found["name"])
             origin = WordOrigin(embedded, start, end)
             yield Variable(found["name"], _unquoted(found["value"]), place, origin=origin)
-        elif not _COMMENT.fullmatch(line):
+        elif not _COMMENT.fullmatch(line) and not _BARE_NAME.fullmatch(line):
             raise InklingError(
                 f"`{file.name}:{number}` is `{line.strip()[:60]}`, expected `NAME=value`"
             )

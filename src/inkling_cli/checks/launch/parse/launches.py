@@ -21,8 +21,8 @@ from inkling_cli.checks.launch.parse.command import (
     Frame,
     Program,
     build_launch,
+    find_image,
     find_program,
-    place_behind_wrapper,
     with_adapters,
 )
 from inkling_cli.checks.launch.parse.compose import env_file_names, is_compose, parse_compose
@@ -36,6 +36,7 @@ from inkling_cli.checks.launch.parse.given import NOTHING, Given
 from inkling_cli.checks.launch.parse.kubernetes import is_kubernetes, parse_kubernetes
 from inkling_cli.checks.launch.parse.no_launch import NoLaunchError
 from inkling_cli.checks.launch.parse.script import parse_nested, parse_script
+from inkling_cli.checks.launch.parse.wrappers import place_behind_wrapper
 from inkling_cli.checks.launch.text.origins import WordOrigin
 from inkling_cli.checks.launch.text.places import CommandEnd, CommandStart
 from inkling_cli.checks.launch.text.source import Embedded, FileText, whole_file
@@ -74,7 +75,7 @@ def parse_words(words: Sequence[str], given: Given = NOTHING) -> Launch:
         given.environment,
         given,
         CommandEnd(embedded, len(embedded.text), " " if words else ""),
-        place_behind_wrapper(embedded, arguments[: program.start + 1], place),
+        place_behind_wrapper(embedded, arguments[: program.start + 1], place, find_image),
     )
     return build_launch(program, arguments, frame)
 

@@ -1,50 +1,47 @@
 """A shell text → the launches in it, with the variables that each of them sees.
 
-Runs nothing: assignments, `export`, `unset` and `set -a` are followed from top to bottom, both
-branches of every condition included; the text of `sh -c '…'` is read too. The trap: `NAME=value`
-on a line of its own does not reach the server unless it is exported; those go to `Launch.unseen`.
+Runs nothing: statements are followed from top to bottom, both branches of every condition and the
+body of every function and loop included, each once; the text of `sh -c '…'` and of `eval` is read
+too. The trap: `NAME=value` on a line of its own does not reach the server unless it is exported;
+those go to `Launch.unseen`.
 """
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from inkling_cli.checks.finding import Location
-from inkling_cli.checks.launch.launch import (
-    Argument,
-    Launch,
-    LaunchForm,
-    Problem,
-    ProblemKind,
-    Variable,
-)
-from inkling_cli.checks.launch.parse.command import (
-    Frame,
-    assignments_before,
-    build_launch,
-    find_program,
-    place_behind_wrapper,
-)
+from inkling_cli.checks.launch.launch import Argument, Launch, LaunchForm, Problem, ProblemKind
+from inkling_cli.checks.launch.parse.command import Frame, build_launch, find_image, find_program
 from inkling_cli.checks.launch.parse.given import Given
-from inkling_cli.checks.launch.parse.shell_expand import Expander, Value
-from inkling_cli.checks.launch.parse.shell_words import Word, iter_statements
-from inkling_cli.checks.launch.parse.traced import Traced, join, untraced
-from inkling_cli.checks.launch.text.origins import WordOrigin
-from inkling_cli.checks.launch.text.places import (
-    CommandEnd,
-    ScriptStatement,
-    VariablePlace,
+from inkling_cli.checks.launch.parse.shell_state import (
+    DECLARATIONS,
+    Assigner,
+    ShellState,
+    names_filled,
+    plain_text,
 )
+from inkling_cli.checks.launch.parse.shell_words import Statement, Word, iter_statements
+from inkling_cli.checks.launch.parse.traced import Traced, unknown_text
+from inkling_cli.checks.launch.parse.wrappers import (
+    is_walled,
+    place_behind_wrapper,
+    variables_behind,
+)
+from inkling_cli.checks.launch.text.origins import WordOrigin
+from inkling_cli.checks.launch.text.places import CommandEnd, ScriptStatement, VariablePlace
 from inkling_cli.checks.launch.text.source import Embedded
 from inkling_runtime.errors import InklingError
 
 _CONTROL_WORDS = frozenset(
-    ("if", "then", "else", "elif", "fi", "while", "until", "do", "done", "{", "}", "!", "time")
+    ("if", "then", "else", "elif", "fi", "while", "until", "do", "done", "!", "time")
 )
-_DECLARATIONS = frozenset(("export", "declare", "typeset", "local", "readonly"))
+_NOT_STARTING = frozenset(("echo", "printf", "for", "case", "pkill", "pgrep", "grep", ":", "[["))
+"""Words whose further words name a server without starting it."""
 _SHELLS = frozenset(("sh", "bash", "zsh", "dash", "ash"))
-_MAX_VALUE = 1_000_000
+_ENGINES = ("VLLM_", "SGLANG_", "INKLING_")
 _MAX_NESTING = 8
+_MAX_BRACKETS = 500
 
 
 def parse_script(
@@ -67,11 +64,10 @@ def parse_script(
         depth: how many shells it is already inside of.
 
     Raises:
-        InklingError: a variable grows without bound.
+        InklingError: a variable grows without bound, or brackets are nested without bound.
     """
     shell = _Shell(embedded, given, form, place, container, depth)
-    for statement in iter_statements(embedded.text):
-        yield from shell.run(statement)
+    yield from shell.follow()
 
 
 def find_shell_text(words: Sequence[Argument]) -> Argument | None:
@@ -87,6 +83,16 @@ def find_shell_text(words: Sequence[Argument]) -> Argument | None:
     return None
 
 
+@dataclass
+class _Bracket:
+    """An open `(`, `{` or `case`: the state to return to, and names local to a function."""
+
+    kind: str
+    state: ShellState
+    is_function: bool = False
+    local: list[str] = field(default_factory=list)
+
+
 class _Shell:
     def __init__(
         self,
@@ -96,75 +102,175 @@ class _Shell:
         place: VariablePlace | None,
         container: str | None,
         depth: int,
+        state: ShellState | None = None,
     ) -> None:
         self.embedded = embedded
-        self.file = embedded.file.name
         self.given = given
         self.form = form
         self.place = place
         self.container = container
         self.depth = depth
-        self.variables: dict[str, Value] = {
-            v.name: untraced(v.value) for v in given.environment.values()
-        }
-        self.exported: dict[str, Variable] = dict(given.environment)
-        self.unseen: dict[str, Variable] = {}
-        self.exports_all = False
+        self.state = state or ShellState.inherited(given.environment)
+        self.brackets: list[_Bracket] = []
+        self.is_named = False
+        """Whether `name ()` was just read: what follows is the body of a function."""
+
+    @property
+    def assigner(self) -> Assigner:
+        return Assigner(self.embedded, self.state)
+
+    def follow(self) -> Iterator[Launch]:
+        """Yield the launches of all statements."""
+        before = ";"
+        for statement in iter_statements(self.embedded.text):
+            words = self._open(statement.words)
+            if words:
+                is_apart = "|" in (before, statement.operator) or statement.operator == "&"
+                outer = self.state
+                self.state = outer.copy() if is_apart else outer
+                yield from self.run(words)
+                self.state = outer if is_apart else self.state
+            self._bracket(statement)
+            if statement.words or statement.operator == ")":
+                self.is_named = before == "(" and statement.operator == ")" and not words
+            before = statement.operator
+
+    def _open(self, words: list[Word]) -> list[Word]:
+        """Return a statement without the control words ahead of it, brackets followed."""
+        while words:
+            name = _unquoted(words[0])
+            if name == "function":
+                self.is_named = True
+            elif name == "{":
+                self._push("{")
+            elif name == "}":
+                self._close("{")
+            elif name == "esac":
+                self._close("case")
+            elif name not in _CONTROL_WORDS:
+                break
+            words = words[2:] if name == "function" else words[1:]
+        return words
+
+    def _bracket(self, statement: Statement) -> None:
+        if statement.operator == "(":
+            self._push("(")
+        elif statement.operator == ")" and not self._is_pattern():
+            self._close("(")
+        elif statement.words and _unquoted(statement.words[0]) == "case":
+            self._push("case")
+
+    def _is_pattern(self) -> bool:
+        return bool(self.brackets) and self.brackets[-1].kind == "case"
+
+    def _push(self, kind: str) -> None:
+        if len(self.brackets) >= _MAX_BRACKETS:
+            raise InklingError(f"`{self.embedded.file.name}` is nested too deeply")
+        state = self.state if kind == "case" else self.state.copy()
+        self.brackets.append(_Bracket(kind, state, self.is_named))
+        self.is_named = False
+
+    def _close(self, kind: str) -> None:
+        """Leave the innermost bracket if it is of a kind: undo what does not outlast it."""
+        if not self.brackets or self.brackets[-1].kind != kind:
+            return
+        bracket = self.brackets.pop()
+        if kind == "(":
+            self.state = bracket.state
+        for name in bracket.local:
+            self.state.restore(name, bracket.state)
 
     def run(self, statement: list[Word]) -> Iterator[Launch]:
         """Follow one simple command; yield its launch if it starts a server."""
-        while statement and _plain(statement[0]) in _CONTROL_WORDS:
-            statement = statement[1:]
         count = next((i for i, w in enumerate(statement) if not w.assigned_name), len(statement))
         assignments, command = statement[:count], statement[count:]
         if not command:
             for word in assignments:
-                self._assign(word, assignments[0], exported=self.exports_all)
+                self.assigner.assign(word, assignments[0])
             return
-        name = _plain(command[0])
-        if name in _DECLARATIONS:
-            self._declare(name, command)
+        name = plain_text(command[0])
+        texts = [plain_text(word) for word in command]
+        if name in DECLARATIONS:
+            local = self.assigner.declare(name, command)
+            inner = next((b for b in reversed(self.brackets) if b.is_function), None)
+            if inner is not None:
+                inner.local += local
         elif name == "unset":
-            for word in command[1:]:
-                self._unset(_plain(word))
+            for text in texts[1:] if "-f" not in texts else []:
+                self.state.unset(text)
         elif name == "set":
-            self._set([_plain(word) for word in command[1:]])
+            self.state.set_flags(texts[1:])
         else:
-            yield from self._command(statement, count)
+            yield from self._command(assignments, command)
+            for filled in names_filled(texts):
+                self.state.lose(filled, self.assigner.place(command[0], filled))
 
-    def _command(self, statement: list[Word], num_assignments: int) -> Iterator[Launch]:
-        expander = Expander(self.embedded, self.variables)
-        words: list[Argument] = []
-        for i, word in enumerate(statement):
-            if i < num_assignments:
-                words.append(expander.argument(expander.join(word).text, word))
-            else:
-                words += expander.split(word)
+    def _command(self, assignments: list[Word], command: list[Word]) -> Iterator[Launch]:
+        expander = self.assigner.expander()
+        words = [argument for word in command for argument in expander.split(word)]
+        self.assigner.keep_defaults(expander, command[0])
+        if not words or words[0].text in _NOT_STARTING:
+            return
+        words = [*self._in_front(assignments), *words]
+        statement = [*assignments, *command]
         program = find_program(words)
         if program is None:
-            yield from self._nested(words)
+            yield from self._inner(statement, words)
             return
         program = replace(program, engine=self.given.engine or program.engine)
-        before = words[: program.start + 1]
-        launch = build_launch(program, words, self._frame(statement, before))
-        problems = [
-            Problem(ProblemKind.UNKNOWN_SHELL_VALUE, inner, launch.location)
-            for inner in dict.fromkeys(expander.unknown)
-        ]
-        unseen = {name: v for name, v in self.unseen.items() if name not in expander.used}
-        yield replace(launch, problems=(*launch.problems, *problems), unseen=unseen)
+        ahead = words[: program.start + 1]
+        launch = build_launch(program, words, self._frame(statement, ahead))
+        problems = dict.fromkeys(
+            Problem(ProblemKind.UNKNOWN_SHELL_VALUE, inner, self._place(word, inner))
+            for word in words
+            for inner in word.unknown
+        )
+        problems |= dict.fromkeys(
+            Problem(ProblemKind.UNKNOWN_SHELL_VALUE, inner, variable.location)
+            for variable in launch.variables.values()
+            if variable.name.startswith(_ENGINES)
+            for inner in variable.unknown
+        )
+        unseen = {n: v for n, v in self.state.unseen.items() if n not in self.state.used}
+        yield replace(
+            launch,
+            problems=(*launch.problems, *problems),
+            unseen={} if is_walled(ahead) else unseen,
+        )
+
+    def _place(self, word: Argument, inner: str) -> Location:
+        return Location(self.embedded.file.name, word.line, unknown_text(inner).text)
+
+    def _in_front(self, assignments: list[Word]) -> Iterator[Argument]:
+        """Yield the `NAME=value` words in front of a command; later ones see earlier ones."""
+        assigner = Assigner(self.embedded, self.state.copy() if assignments else self.state)
+        for word in assignments:
+            name = word.assigned_name or ""
+            assigner.assign(word, word)
+            value = assigner.state.variables[name]
+            if not isinstance(value, Traced):
+                continue
+            is_whole = word.parts[0].text.startswith(f"{name}=")
+            origin = WordOrigin(self.embedded, word.start, word.end) if is_whole else None
+            line = self.embedded.line(word.start)
+            yield Argument(f"{name}={value.text}", line, origin, value.unknown)
 
     def _frame(self, statement: list[Word], before: list[Argument]) -> Frame:
-        ahead = ScriptStatement(self.embedded, statement[0].start)
         return Frame(
-            file=self.file,
+            file=self.embedded.file.name,
             form=self.form,
-            variables=self.exported,
+            variables=self.state.exported,
             given=self.given,
             option_place=CommandEnd(self.embedded, statement[-1].end, self._gap(statement)),
-            variable_place=self.place or place_behind_wrapper(self.embedded, before, ahead),
+            variable_place=self._variable_place(statement, before),
             container=self.container,
         )
+
+    def _variable_place(
+        self, statement: list[Word], before: list[Argument]
+    ) -> VariablePlace | None:
+        ahead = ScriptStatement(self.embedded, statement[0].start)
+        return self.place or place_behind_wrapper(self.embedded, before, ahead, find_image)
 
     def _gap(self, statement: list[Word]) -> str:
         """Return what stands ahead of the last option, if it begins a line; else one blank."""
@@ -174,76 +280,33 @@ class _Shell:
                 return gap if re.fullmatch(r"[ \t]*\\\n[ \t]*", gap) else " "
         return " "
 
-    def _nested(self, words: list[Argument]) -> Iterator[Launch]:
-        if self.depth < _MAX_NESTING:
-            given = self.given.with_environment(self.exported)
-            yield from parse_nested(
-                words, self.embedded, given, self.form, self.container, self.depth + 1
-            )
-
-    def _assign(self, word: Word, statement: Word, *, exported: bool) -> None:
-        name = word.assigned_name or ""
-        value = self._value(name, word)
-        size = len(value.text) if isinstance(value, Traced) else sum(len(v.text) for v in value)
-        line = self.embedded.line(word.start)
-        if size > _MAX_VALUE:
-            raise InklingError(f"`{self.file}:{line}` makes `{name}` larger than 1 MB")
-        self.variables[name] = value
-        if not isinstance(value, Traced):
+    def _inner(self, statement: list[Word], words: list[Argument]) -> Iterator[Launch]:
+        """Yield the launches in the text that a command gives to a shell, or to this one."""
+        if self.depth >= _MAX_NESTING:
             return
-        written = word.parts[0].text.partition("=")[0] + "="
-        origin = WordOrigin(self.embedded, word.start + len(written), word.end)
-        is_whole = not written.endswith("+=")
-        variable = Variable(
-            name,
-            value.text,
-            Location(self.file, line, name),
-            exported,
-            origin if is_whole else None,
-            WordOrigin(self.embedded, statement.start, statement.start),
+        place = self._variable_place(statement, words)
+        count = next(i for i, word in enumerate(statement) if not word.assigned_name)
+        if plain_text(statement[count]) == "eval":
+            yield from self._eval(statement[:count], words, place)
+            return
+        given = self.given.with_environment(self.state.exported)
+        yield from parse_nested(
+            words, self.embedded, given, self.form, self.container, self.depth + 1, place
         )
-        if exported or name in self.exported:
-            self.exported[name] = replace(variable, exported=True)
-            self.unseen.pop(name, None)
-        else:
-            self.unseen[name] = variable
 
-    def _value(self, name: str, word: Word) -> Value:
-        expander = Expander(self.embedded, self.variables)
-        old = self.variables.get(name, untraced(""))
-        is_appended = word.parts[0].text.partition("=")[0].endswith("+")
-        if word.items is not None:
-            items = tuple(text for item in word.items for text in expander.split(item))
-            if not is_appended:
-                return items
-            if isinstance(old, Traced):
-                old = (Argument(old.text),) if old.text else ()
-            return (*old, *items)
-        whole = expander.join(word)
-        value = whole.after(whole.text.index("=") + 1)
-        return join([old, value]) if is_appended and isinstance(old, Traced) else value
-
-    def _declare(self, name: str, command: list[Word]) -> None:
-        words = command[1:]
-        flags = [_plain(word) for word in words if _plain(word).startswith("-")]
-        exported = (name == "export" and "-n" not in flags) or any("x" in f for f in flags)
-        for word in words:
-            if word.assigned_name:
-                self._assign(word, command[0], exported=exported or self.exports_all)
-            elif exported and (variable := self.unseen.pop(_plain(word), None)):
-                self.exported[variable.name] = replace(variable, exported=True)
-            elif name == "export" and "-n" in flags:
-                self.exported.pop(_plain(word), None)
-
-    def _unset(self, name: str) -> None:
-        for variables in (self.variables, self.exported, self.unseen):
-            variables.pop(name, None)
-
-    def _set(self, words: list[str]) -> None:
-        if "-a" in words or ("allexport" in words and "-o" in words):
-            self.exports_all = True
-        elif "+a" in words or ("allexport" in words and "+o" in words):
-            self.exports_all = False
+    def _eval(
+        self, assignments: list[Word], words: list[Argument], place: VariablePlace | None
+    ) -> Iterator[Launch]:
+        """Follow `eval`: its words, joined, in this very shell."""
+        state = self.state.copy() if assignments else self.state
+        for word in assignments:
+            Assigner(self.embedded, state).assign(word, word, exported=True)
+        names = [word.text for word in words]
+        text = " ".join(names[names.index("eval") + 1 :])
+        start = words[0].origin.start if isinstance(words[0].origin, WordOrigin) else 0
+        inner = embed_nowhere(self.embedded, text, start)
+        shell = _Shell(inner, self.given, self.form, place, self.container, self.depth + 1, state)
+        yield from shell.follow()
 
 
 def parse_nested(
@@ -253,6 +316,7 @@ def parse_nested(
     form: LaunchForm = LaunchForm.COMMAND,
     container: str | None = None,
     depth: int = 1,
+    place: VariablePlace | None = None,
 ) -> Iterator[Launch]:
     """Yield the launches in the text that a command gives to a shell.
 
@@ -261,15 +325,24 @@ def parse_nested(
     word = find_shell_text(words)
     if word is None:
         return
-    start, end = word.origin.span if word.origin else (0, 0)
-    size = len(word.text)
-    inner = Embedded(around.file, word.text, [start] * size, [end] * size, lambda new: None)
-    given = given.with_environment(
-        {**given.environment, **assignments_before(words, around.file.name)}
+    inner = embed_nowhere(around, word.text, 0)
+    if word.origin:
+        start, end = word.origin.span
+        inner = replace(inner, starts=[start] * len(word.text), ends=[end] * len(word.text))
+    variables = variables_behind(
+        words[: words.index(word)], given.environment, given, around.file.name
     )
-    yield from parse_script(inner, given, form, container=container, depth=depth)
+    given = given.with_environment(variables)
+    yield from parse_script(inner, given, form, place, container=container, depth=depth)
 
 
-def _plain(word: Word) -> str:
-    """Return a word whose parts need no expansion, as written."""
-    return "" if any(p.is_expansion for p in word.parts) else "".join(p.text for p in word.parts)
+def embed_nowhere(around: Embedded, text: str, start: int) -> Embedded:
+    """Return a text that was made, with the line of a place of another; nothing can be written."""
+    place, _ = around.span(start, start)
+    size = len(text)
+    return Embedded(around.file, text, [place] * size, [place] * size, lambda new: None)
+
+
+def _unquoted(word: Word) -> str:
+    """Return a word as a shell sees control words: nothing of it is quoted."""
+    return "" if any(part.is_quoted for part in word.parts) else plain_text(word)

@@ -16,19 +16,27 @@ Place = tuple[int, int] | None
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A text and, for each character, its place."""
+    """A text and, for each character, its place.
+
+    `unknown` holds the expansions in it that have no value here, without their `$`.
+    """
 
     text: str
     places: tuple[Place, ...]
+    unknown: tuple[str, ...] = ()
 
     def split(self) -> "list[Traced]":
         """Return the pieces between blanks, as the shell splits an unquoted expansion."""
-        found = re.finditer(r"\S+", self.text)
-        return [Traced(m[0], self.places[m.start() : m.end()]) for m in found]
+        found = re.finditer(r"[^ \t\n]+", self.text)
+        return [self._piece(match.start(), match.end()) for match in found]
 
     def after(self, start: int) -> "Traced":
         """Return the text without its first characters."""
-        return Traced(self.text[start:], self.places[start:])
+        return self._piece(start, len(self.text))
+
+    def _piece(self, start: int, end: int) -> "Traced":
+        text = self.text[start:end]
+        return Traced(text, self.places[start:end], self.unknown if "$" in text else ())
 
     @property
     def span(self) -> tuple[int, int] | None:
@@ -50,8 +58,18 @@ def untraced(text: str) -> Traced:
     return Traced(text, (None,) * len(text))
 
 
+def unknown_text(inner: str) -> Traced:
+    """Return what stands for an expansion without a value: one word, with a `$` in it."""
+    is_plain = re.fullmatch(r"\w+|[@*#?$!-]|\(.*", inner, re.DOTALL)
+    text = f"${inner}" if is_plain else f"${{{inner}}}"
+    shown = re.sub(r"\s.*", "…" + text[-1], text, flags=re.DOTALL)
+    return Traced(shown, (None,) * len(shown), (inner,))
+
+
 def trace_part(part: Part) -> Traced:
     """Return the text of a part that needs no expansion."""
+    if part.start < 0:
+        return untraced(part.text)
     if part.end - part.start == len(part.text):
         places = tuple((i, i + 1) for i in range(part.start, part.end))
         return Traced(part.text, places)
@@ -66,4 +84,5 @@ def join(pieces: Iterable[Traced]) -> Traced:
     return Traced(
         "".join(piece.text for piece in kept),
         tuple(place for piece in kept for place in piece.places),
+        tuple(dict.fromkeys(name for piece in kept for name in piece.unknown)),
     )

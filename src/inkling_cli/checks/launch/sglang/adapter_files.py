@@ -1,22 +1,27 @@
 """Rules over the files of an adapter: what SGLang refuses in them, and when."""
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location, Severity
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.sglang.loading import load_stage, loading_fault
+from inkling_cli.checks.launch.sglang.served_model import served_spec
+from inkling_cli.checks.launch.sglang.weights import file_problem, further_files
 from inkling_cli.checks.launch.subject import LaunchSubject, UnreadAdapter
 from inkling_cli.checks.launch.unsound import find_unsound
 from inkling_cli.checks.rule import Defect
-from inkling_runtime.adapter.json_file import read_json_object
+from inkling_cli.checks.stage import Stage
 from inkling_runtime.adapter.lora_config import CONFIG_NAME
-from inkling_runtime.errors import InklingError
 
 _ERROR, _SGLANG = Severity.ERROR, Engine.SGLANG
 _TOKENS_NAME = "added_tokens.json"
+_JOINED = re.compile(r",(?=[^,/={]+=)")
 
 
 @LAUNCH_RULES.rule("SGL209", "adapter-tensors-refused", _ERROR, engine=_SGLANG)
@@ -45,6 +50,51 @@ def check_adapter_tensors_refused(subject: LaunchSubject) -> Iterator[Defect]:
             Location(f"{adapter.folder.rstrip('/')}", key=fault.tensor),
             stage=fault.stage,
         )
+
+
+@LAUNCH_RULES.rule(
+    "SGL216", "adapters-joined-by-comma", _ERROR, engine=_SGLANG, stage=Stage.STARTUP
+)
+def check_adapters_joined_by_comma(subject: LaunchSubject) -> Iterator[Defect]:
+    """Adapters are separated by commas, expected spaces.
+
+    *What it checks*: paths of `--lora-paths` that are not on this machine and hold `,NAME=`.
+
+    *Why it matters*: SGLang takes all that follows the first `=` for one path and does not start.
+
+    *How to fix*: put a space between the adapters.
+    """
+    for unread in subject.unread:
+        entry = f"{unread.ref.name}={unread.ref.path}"
+        if unread.ref.at_startup and unread.reason is None and _JOINED.search(entry):
+            apart = _JOINED.sub(" ", entry)
+            yield Defect(
+                f"`{entry}` holds a comma between adapters, expected a space",
+                f"write `--lora-paths {apart}`",
+                unread.ref.location,
+            )
+
+
+@LAUNCH_RULES.rule("SGL217", "further-file-refused", _ERROR, engine=_SGLANG)
+def check_further_file_refused(subject: LaunchSubject) -> Iterator[Defect]:
+    """A further safetensors file in an adapter's folder is broken.
+
+    *What it checks*: the files beside adapter_model.safetensors that end in `.safetensors`.
+
+    *Why it matters*: SGLang reads them all as parts of the adapter, and refuses it.
+
+    *How to fix*: move the file out of the folder.
+    """
+    for adapter in subject.adapters if subject.lora_enabled else ():
+        for path in further_files(adapter.adapter.path):
+            if problem := file_problem(path):
+                yield Defect(
+                    f"adapter `{adapter.name}` has a second file `{path.name}`: {problem}",
+                    f"move `{path.name}` out of `{adapter.folder}`",
+                    Location(adapter.folder),
+                    stage=load_stage(adapter),
+                )
+                break
 
 
 @LAUNCH_RULES.rule("SGL211", "dora-refused", _ERROR, engine=_SGLANG)
@@ -95,20 +145,19 @@ def check_adapter_adds_tokens(subject: LaunchSubject) -> Iterator[Defect]:
     """An adapter adds tokens to the vocabulary.
 
     *What it checks*: added_tokens.json beside each adapter: ids at or above the model's unpadded
-    vocabulary.
+    vocabulary, and what is no list of ids by token.
 
     *Why it matters*: SGLang refuses the adapter, and at start-up does not start.
 
     *How to fix*: remove added_tokens.json if the tokens are not trained.
     """
-    spec = subject.model.spec
+    spec = served_spec(subject)
     for adapter in subject.adapters if subject.lora_enabled and spec is not None else ():
         added = _added_tokens(Path(adapter.adapter.path))
-        above = [id_ for id_ in added if spec is not None and id_ >= spec.unpadded_vocab_size]
-        if above and spec is not None:
+        if spec is not None and (found := _beyond(added, spec.unpadded_vocab_size)):
             yield Defect(
-                f"adapter `{adapter.name}` adds the token {min(above)}, expected ids below the "
-                f"model's {spec.unpadded_vocab_size}",
+                f"adapter `{adapter.name}` {found}, expected ids below the model's "
+                f"{spec.unpadded_vocab_size}",
                 f"remove `{_TOKENS_NAME}` if the tokens are not trained",
                 Location(str(adapter.adapter.path / _TOKENS_NAME)),
                 stage=load_stage(adapter),
@@ -155,10 +204,22 @@ def _has_own_rank_rule(adapter: AdapterFacts) -> bool:
     return any(rank != config.rank for rank in config.rank_pattern.values())
 
 
-def _added_tokens(folder: Path) -> list[int]:
-    """Return the ids of added_tokens.json; none where it is not there or not readable."""
+def _added_tokens(folder: Path) -> Any:
+    """Return what added_tokens.json holds; None where it is not there or no JSON."""
     try:
-        tokens = read_json_object(folder / _TOKENS_NAME)
-    except InklingError:
-        return []
-    return [id_ for id_ in tokens.values() if type(id_) is int]
+        return json.loads((folder / _TOKENS_NAME).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _beyond(added: Any, vocab_size: int) -> str | None:
+    """Return what in added_tokens.json SGLang refuses, in words; empty values are none."""
+    if not added:
+        return None
+    if not isinstance(added, dict):
+        return f"has an `{_TOKENS_NAME}` that is no object"
+    for token, id_ in added.items():
+        if not isinstance(id_, int | float):
+            return f"adds the token `{token}` with the id {json.dumps(id_)}"
+    above = [id_ for id_ in added.values() if id_ >= vocab_size]
+    return f"adds the token {min(above)}" if above else None

@@ -38,7 +38,8 @@ def check_adapter_targets_unknown(subject: LaunchSubject) -> Iterator[Defect]:
     *How to fix*: set `target_modules` to `"all-linear"` in the adapter's config.
     """
     for adapter in subject.adapters if subject.lora_enabled and subject.is_inkling else ():
-        if unknown := unknown_targets(adapter.config):
+        is_all = adapter.config.target_modules == ("all",) and not adapter.ref.at_startup
+        if not is_all and (unknown := unknown_targets(adapter.config)):
             yield Defect(
                 f"adapter `{adapter.name}` has {unknown}, which SGLang does not know",
                 'set it to `"target_modules": "all-linear"`',
@@ -70,9 +71,10 @@ def check_adapter_targets_outside_server(subject: LaunchSubject) -> Iterator[Def
         names = sorted({name for names in missing.values() for name in names})
         yield launch_defect(
             subject.launch,
-            f"{format_names(names)} declared by {format_adapters(list(missing))}, "
-            + (f"`{_OPTION}` holds" if given is not None else "the start-up adapters have")
-            + f" {format_names(pool) or 'nothing'}",
+            f"{format_adapters(list(missing))} {'declares' if len(missing) == 1 else 'declare'} "
+            f"{format_names(names)}, expected only targets of "
+            + (f"`{_OPTION}`" if given is not None else "the start-up adapters")
+            + f": {format_names(pool) or 'none'}",
             subject.at(_OPTION),
             options={_OPTION: _in_order({*pool, *names})},
             stage=min(map(load_stage, missing), key=lambda stage: stage.order),

@@ -170,6 +170,7 @@ NEVER = {
     "--enable-quant-communications": "is for Ascend NPUs",
     "--linear-attn-decode-backend=flashkda": "is for prefill alone",
     "--monokernel-backend=amd": "is for AMD GPUs",
+    "--quantization=gptq": "is for Ascend NPUs, Intel GPUs and CPUs",
     "--quantization=mlx_q4": "is for Apple GPUs",
     "--quantization=mlx_q8": "is for Apple GPUs",
     "--sampling-backend=intel_xpu": "is for Intel GPUs",

@@ -88,7 +88,7 @@ def check_bucket_rule_unknown(subject: LaunchSubject) -> Iterator[Defect]:
         values = subject.launch.values(name)
         if values and not is_unknown(values[0]) and values[0] not in BUCKET_RULES:
             yield Defect(
-                f"`{name}` begins with `{values[0]}`, expected {format_names(BUCKET_RULES)}",
+                f"`{name}` begins with `{values[0]}`, expected one of {format_names(BUCKET_RULES)}",
                 f"write `{name} default`",
                 subject.at(name),
             )

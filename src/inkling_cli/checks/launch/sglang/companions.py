@@ -17,7 +17,6 @@ from inkling_cli.checks.launch.sglang.argument_limits import (
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
 from inkling_cli.checks.stage import Stage
-from inkling_runtime.errors import format_names
 
 _ERROR, _SGLANG, _STAGE = Severity.ERROR, Engine.SGLANG, Stage.SERVER_ARGS
 
@@ -73,12 +72,12 @@ def check_option_not_for_inkling(subject: LaunchSubject) -> Iterator[Defect]:
     """
     reasons = dict(NEVER)
     if subject.is_inkling:
-        reasons |= dict.fromkeys(NOT_FOR_INKLING, "is not for an Inkling")
+        reasons |= dict.fromkeys(NOT_FOR_INKLING, "does not work with an Inkling")
     for written, reason in reasons.items():
         if use := _use_of(subject, written):
             yield launch_defect(
                 subject.launch,
-                f"`{_shown(use)}` {reason}, expected to be left out",
+                f"`{_shown(use)}` {reason}",
                 use.location,
                 remove=[use.name],
             )
@@ -126,10 +125,11 @@ def check_pd_multiplexing_incomplete(subject: LaunchSubject) -> Iterator[Defect]
     if not launch.is_on("--disable-overlap-schedule"):
         options["--disable-overlap-schedule"] = ""
     if options:
-        needed = format_names([f"{name} {value}".rstrip() for name, value in options.items()])
+        needed = " and ".join(f"`{f'{name} {value}'.rstrip()}`" for name, value in options.items())
+        are = "is" if len(options) == 1 else "are"
         yield launch_defect(
             launch,
-            f"`--enable-pdmux` stands without {needed}, expected beside it",
+            f"`--enable-pdmux` needs {needed}, which {are} not given",
             subject.at("--enable-pdmux"),
             options=options,
         )

@@ -69,12 +69,12 @@ def check_mixed_expert_layouts(subject: LaunchSubject) -> Iterator[Defect]:
     if shared.ref is per_expert.ref:
         message = (
             f"adapter `{shared.name}` has both layouts: `{shared_name}` is shared-outer, "
-            f"`{per_expert_name}` is per expert"
+            f"`{per_expert_name}` is per expert, expected one layout"
         )
     else:
         message = (
             f"adapter `{shared.name}` is shared-outer (`{shared_name}`), "
-            f"adapter `{per_expert.name}` is per expert (`{per_expert_name}`)"
+            f"adapter `{per_expert.name}` is per expert (`{per_expert_name}`), expected one layout"
         )
     yield Defect(message, _TWO_SERVERS, per_expert.ref.location)
 
@@ -103,13 +103,17 @@ def check_per_expert_in_shared_server(subject: LaunchSubject) -> Iterator[Defect
     found = _adapters_of_layout(subject, False)
     if not found or not subject.lora_enabled or forced is False or not (forced or detected):
         return
-    message = f"a factor for each expert in {format_adapters(list(found))} ({_first_name(found)})"
+    holds = "has" if len(found) == 1 else "have"
+    message = (
+        f"{format_adapters(list(found))} {holds} a factor for each expert ({_first_name(found)}), "
+        "expected one for all experts"
+    )
     if forced:
-        message += f", but `{_FLAG}` is on"
+        message += f" beside `{_FLAG}`"
         yield launch_defect(subject.launch, message, subject.at(_FLAG), remove=[_FLAG])
     else:
         place = next(iter(found)).ref.location
-        yield Defect(f"{message}, but the start-up adapters are shared-outer", _TWO_SERVERS, place)
+        yield Defect(f"{message} as in the start-up adapters", _TWO_SERVERS, place)
 
 
 @LAUNCH_RULES.rule(
@@ -130,8 +134,8 @@ def check_shared_outer_switched_off(subject: LaunchSubject) -> Iterator[Defect]:
     if found and subject.lora_enabled and _forced_layout(subject) is False:
         yield launch_defect(
             subject.launch,
-            f"shared-outer experts in {format_adapters(list(found))} ({_first_name(found)}), but "
-            f"`{_NO_FLAG}` is given: only expert 0 is filled",
+            f"{_shared_outer(found)}, expected a factor for each expert beside `{_NO_FLAG}`: "
+            "only expert 0 is filled",
             subject.at(_FLAG),
             remove=[_NO_FLAG],
         )
@@ -160,8 +164,8 @@ def check_shared_outer_not_detected(subject: LaunchSubject) -> Iterator[Defect]:
     if found:
         yield launch_defect(
             subject.launch,
-            f"shared-outer experts in {format_adapters(list(found))} ({_first_name(found)}), "
-            f"loaded after start-up without `{_FLAG}`: only expert 0 is filled",
+            f"{_shared_outer(found)}, loaded after start-up, expected `{_FLAG}` on the server: "
+            "only expert 0 is filled",
             subject.at(_FLAG),
             options={_FLAG: ""},
         )
@@ -198,6 +202,11 @@ def _adapters_of_layout(subject: LaunchSubject, is_shared: bool) -> dict[Adapter
     """Return the adapters that hold a layout → the first tensor that shows it."""
     found = {adapter: adapter.expert_layouts().get(is_shared) for adapter in subject.adapters}
     return {adapter: name for adapter, name in found.items() if name is not None}
+
+
+def _shared_outer(found: dict[AdapterFacts, str]) -> str:
+    holds = "has" if len(found) == 1 else "have"
+    return f"{format_adapters(list(found))} {holds} shared-outer experts ({_first_name(found)})"
 
 
 def _first_name(found: dict[AdapterFacts, str]) -> str:

@@ -101,7 +101,8 @@ def check_more_adapters_than_loaded(subject: LaunchSubject) -> Iterator[Defect]:
     if loaded is not None and count > loaded:
         yield launch_defect(
             subject.launch,
-            f"`--lora-paths` names {count} adapters, `--max-loaded-loras` is {loaded}",
+            f"`--lora-paths` names {count} adapters, `--max-loaded-loras` is {loaded}, "
+            f"expected at least {count}",
             subject.at("--max-loaded-loras"),
             options={"--max-loaded-loras": str(count)},
         )
@@ -120,13 +121,13 @@ def check_rank_above_pool_rank(subject: LaunchSubject) -> Iterator[Defect]:
     *How to fix*: give a `--max-lora-rank` of at least the adapter's rank.
     """
     limit = subject.launch.integer("--max-lora-rank")
-    shown = f"`--max-lora-rank` is {limit}"
+    shown = f"`--max-lora-rank` {limit}"
     if limit is None:
         ranks = [adapter.config.rank for adapter in subject.startup_adapters]
         if not ranks or len(ranks) < sum(ref.at_startup for ref in subject.launch.adapters):
             return
         limit = max(ranks)
-        shown = f"the largest rank in `--lora-paths` is {limit}"
+        shown = f"{limit}, the largest rank in `--lora-paths`"
     for at_startup in (True, False):
         above = [
             adapter
@@ -139,7 +140,8 @@ def check_rank_above_pool_rank(subject: LaunchSubject) -> Iterator[Defect]:
         effect = "the scheduler fails at its first request" if at_startup else "it is refused"
         yield launch_defect(
             subject.launch,
-            f"rank {rank} in {format_adapters(above)}, {shown}: {effect}",
+            f"{format_adapters(above)} {'has' if len(above) == 1 else 'have'} rank {rank}, "
+            f"expected at most {shown}: {effect}",
             subject.at("--max-lora-rank"),
             options={"--max-lora-rank": str(rank)},
             stage=Stage.FIRST_USE if at_startup else Stage.DYNAMIC_LOAD,
@@ -165,8 +167,9 @@ def check_too_many_pinned(subject: LaunchSubject) -> Iterator[Defect]:
         wanted = str(len(pinned) + 1)
         yield launch_defect(
             subject.launch,
-            f"{format_names([ref.name for ref in pinned])} pinned, `--max-loras-per-batch` "
-            f"{num_slots(subject)} leaves room for {max(room, 0)}",
+            f"{len(pinned)} {'adapter is' if len(pinned) == 1 else 'adapters are'} pinned "
+            f"({format_names([ref.name for ref in pinned])}), expected at most {max(room, 0)}: "
+            f"one slot of `--max-loras-per-batch` {num_slots(subject)} stays free",
             pinned[0].location,
             options={"--max-loras-per-batch": wanted},
         )

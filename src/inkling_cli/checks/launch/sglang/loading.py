@@ -18,6 +18,8 @@ from inkling_cli.checks.launch.sglang.merged_factors import (
     split_layers,
 )
 from inkling_cli.checks.launch.sglang.pool import declared_targets
+from inkling_cli.checks.launch.sglang.served_model import served_spec
+from inkling_cli.checks.launch.sglang.weights import stored_tensors
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.sglang_targets import POOL_TARGETS
 from inkling_cli.checks.stage import Stage
@@ -53,8 +55,8 @@ def load_stage(adapter: AdapterFacts) -> Stage:
 
 
 def _loading_fault(subject: LaunchSubject, adapter: AdapterFacts) -> Fault | None:
-    spec = subject.model.spec
-    tensors = {name: info.shape for name, info in adapter.adapter.file.tensors.items()}
+    spec = served_spec(subject)
+    tensors = {name: info.shape for name, info in sorted(stored_tensors(adapter).items())}
     layers, others = split_layers(tensors)
     if spec is not None and layers and max(layers) >= spec.num_layers:
         name = next(iter(layers[max(layers)]))
@@ -77,11 +79,20 @@ def _loading_fault(subject: LaunchSubject, adapter: AdapterFacts) -> Fault | Non
     copier = _Copier(
         spec, rank, is_shared_outer, tells_layout=False not in adapter.expert_layouts()
     )
-    faults = [copier.layer_faults(spec.layers[i], layer) for i, layer in merged.items()]
+    faults: list[Iterator[Fault]] = [_unscalable(adapter)]
+    faults += [copier.layer_faults(spec.layers[i], layer) for i, layer in merged.items()]
     declared = declared_targets(adapter)
     heads = {n: s for n, s in others.items() if _is_kept(n, declared)}
     found = next((fault for group in faults for fault in group), None)
     return found or next(copier.head_faults(heads), None)
+
+
+def _unscalable(adapter: AdapterFacts) -> Iterator[Fault]:
+    """Yield the first expert factor of a type that cannot be multiplied by the scale."""
+    for name, info in sorted(stored_tensors(adapter).items()):
+        if "experts" in name and "lora_B" in name and info.dtype.startswith("F8"):
+            message = f"`{name}` is {info.dtype}, expected a type of at least 16 bits"
+            yield Fault(Stage.FIRST_USE, name, message)
 
 
 def _is_added_token(name: str) -> bool:
@@ -139,7 +150,7 @@ class _Copier:
         if b is not None:
             seen = (min(b[1][0], rows), *b[1][1:]) if target in _COLUMN_SPLIT else b[1]
             yield from self._compare(b, seen, (rows, self.rank))
-        elif a is not None and target in _COLUMN_SPLIT:
+        elif a is not None:
             yield Fault(Stage.FIRST_USE, a[0], f"`{a[0]}` has no lora_B beside it")
 
     def _expert_faults(self, tensors: Layer) -> Iterator[Fault]:
@@ -184,6 +195,8 @@ class _Copier:
         hidden, vocab = self.spec.hidden_size, self.spec.unpadded_vocab_size
         for name, shape in tensors.items():
             is_a = "lora_A" in name or "lora_embedding_A" in name
+            if not (is_a or "lora_B" in name or "lora_embedding_B" in name):
+                continue
             is_head = "embed_tokens" not in name
             if is_a:
                 expected = (self.rank, hidden if is_head else vocab)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from inkling_cli.checks.engine import Engine
-from inkling_cli.checks.finding import Location, Severity
+from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.advice import launch_defect
 from inkling_cli.checks.launch.parse.arguments import is_unknown
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
@@ -13,7 +13,6 @@ from inkling_cli.checks.stage import Stage
 from inkling_runtime.errors import format_names
 
 _ERROR, _SGLANG = Severity.ERROR, Engine.SGLANG
-_TEXT_ONLY = "InklingForCausalLM"
 _ATTENTION = ("fa4", "triton")
 _DEFAULT_TRACK_INTERVAL = 256
 _DEFAULT_CONTEXT = 2048
@@ -108,22 +107,23 @@ def check_attention_backend_unusable(subject: LaunchSubject) -> Iterator[Defect]
             )
 
 
-@LAUNCH_RULES.rule("SGL805", "text-only-model", _ERROR, engine=_SGLANG, stage=Stage.MODEL)
-def check_text_only_model(subject: LaunchSubject) -> Iterator[Defect]:
-    """The model is the text model alone, for which SGLang has no code.
+@LAUNCH_RULES.rule("SGL814", "model-of-transformers", _ERROR, engine=_SGLANG, stage=Stage.MODEL)
+def check_model_of_transformers(subject: LaunchSubject) -> Iterator[Defect]:
+    """SGLang is told to take the model's code from transformers.
 
-    *What it checks*: `architectures` in the model's config.json.
+    *What it checks*: `--model-impl transformers` on an Inkling.
 
-    *Why it matters*: SGLang knows `InklingForConditionalGeneration` only and does not start.
+    *Why it matters*: SGLang stops while it builds the model: transformers' Inkling does not let
+    another engine do its attention.
 
-    *How to fix*: serve the released model, or its config with `text_config` inside.
+    *How to fix*: leave `--model-impl` out.
     """
-    if _TEXT_ONLY in subject.model.architectures:
-        yield Defect(
-            f"`{subject.model.ref}` is an `{_TEXT_ONLY}`, SGLang has "
-            "`InklingForConditionalGeneration` only",
-            "serve the released model: SGLang leaves its vision and audio parts out by itself",
-            Location(subject.model.config_path, key="architectures"),
+    if subject.is_inkling and subject.launch.text("--model-impl") == "transformers":
+        yield launch_defect(
+            subject.launch,
+            "`--model-impl` is `transformers`, expected `sglang` or `auto` for an Inkling",
+            subject.at("--model-impl"),
+            remove=["--model-impl"],
         )
 
 

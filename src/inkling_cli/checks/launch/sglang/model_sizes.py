@@ -35,8 +35,9 @@ def check_heads_do_not_divide(subject: LaunchSubject) -> Iterator[Defect]:
     for what, heads in _heads(spec):
         divides = heads % ranks == 0 or (what == "key" and ranks % heads == 0)
         if not divides:
+            expected = "a divisor" if what == "query" else "a divisor or a multiple"
             yield Defect(
-                f"the model has {heads} {what} heads, which {ranks} GPUs cannot share evenly",
+                f"{ranks} GPUs share {heads} {what} heads, expected {expected} of {heads}",
                 f"give a `--tp-size` that divides {heads}",
                 subject.at("--tp-size"),
             )
@@ -70,7 +71,7 @@ def check_experts_do_not_divide(subject: LaunchSubject) -> Iterator[Defect]:
     for what, size, name, ranks in sizes:
         if size % ranks:
             yield Defect(
-                f"the model has {size} {what}, which {ranks} GPUs cannot share evenly",
+                f"{ranks} GPUs share {size} {what}, expected a divisor of {size}",
                 f"give a `{name}` that divides {size}",
                 subject.at(name),
             )

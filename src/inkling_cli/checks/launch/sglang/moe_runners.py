@@ -27,7 +27,22 @@ _WITHOUT_LORA = (
     "flashinfer_trtllm_routed",
     "triton_kernel",
 )
+_TRTLLM = (
+    *(None, "modelopt_fp4", "nvfp4_online", "fp8", "mxfp8", "modelopt_fp8", "modelopt_mixed"),
+    "compressed-tensors",
+)
 _QUANTIZATIONS = ("fp8", "modelopt_fp4", "unquant")
+_QUANTIZATIONS_OF: dict[str, tuple[str | None, ...]] = {
+    "experimental_sgl_trtllm": _TRTLLM,
+    "flashinfer_cutedsl": ("modelopt_fp4", "modelopt_mixed", "nvfp4_online"),
+    "flashinfer_cutlass": (None, "modelopt_fp4", "modelopt_fp8", "modelopt_mixed"),
+    "flashinfer_trtllm": _TRTLLM,
+    "flashinfer_trtllm_routed": (
+        *(None, "fp8", "mxfp8", "modelopt_fp4", "modelopt_mixed", "nvfp4_online"),
+        "minimax_m3_nvfp4",
+    ),
+}
+"""Runner → the quantisations that it runs; None is no quantisation."""
 _EXPERIMENT = "SGLANG_EXPERIMENTAL_LORA_OPTI"
 _MODES = (("--enable-pdmux", "PD multiplexing"), ("--enable-two-batch-overlap", "overlap"))
 
@@ -121,7 +136,7 @@ def check_mode_without_triton_v2(subject: LaunchSubject) -> Iterator[Defect]:
     groups = attention_groups(subject)
     if groups is not None and groups > 1:
         yield Defect(
-            f"DP attention with {groups} groups beside {shown}, which do not go together",
+            f"DP attention with {groups} groups and {shown} do not go together",
             f"take `{_BACKEND} triton`",
             subject.at("--attn-dp-size"),
         )
@@ -133,10 +148,11 @@ def check_mode_without_triton_v2(subject: LaunchSubject) -> Iterator[Defect]:
                 subject.at(name),
                 remove=[name],
             )
-    if is_true(subject.launch.variable(_EXPERIMENT)):
+    value = subject.launch.variable(_EXPERIMENT)
+    if is_true(value):
         yield launch_defect(
             subject.launch,
-            f"`{_EXPERIMENT}` is on beside {shown}, which do not go together",
+            f"`{_EXPERIMENT}={value}` and {shown} do not go together",
             subject.at(_EXPERIMENT),
             variables={_EXPERIMENT: "0"},
         )
@@ -171,6 +187,38 @@ def check_quantization_without_runner(subject: LaunchSubject) -> Iterator[Defect
             subject.at(_RUNNER),
             options={_RUNNER: "lora_marlin"},
         )
+
+
+@LAUNCH_RULES.rule("SGL508", "runner-without-quantization", _ERROR, engine=_SGLANG, stage=_STAGE)
+def check_runner_without_quantization(subject: LaunchSubject) -> Iterator[Defect]:
+    """A FlashInfer runner does not run the experts' quantisation, or needs one.
+
+    *What it checks*: `--quantization` beside `--moe-runner-backend flashinfer_cutedsl`,
+    `flashinfer_cutlass`, `flashinfer_trtllm`, `flashinfer_trtllm_routed` and
+    `experimental_sgl_trtllm`. Where it is not given, the model's own quantisation counts, if its
+    config was read.
+
+    *Why it matters*: SGLang refuses to start.
+
+    *How to fix*: leave `--moe-runner-backend` out.
+    """
+    allowed = _QUANTIZATIONS_OF.get(runner_of(subject))
+    given = subject.launch.text("--quantization")
+    if given is not None and is_unknown(given):
+        return
+    given = None if given == "unquant" else given
+    is_told = subject.model.config_path is not None and not subject.model.quantization
+    if allowed is None or given in allowed or (given is None and not is_told):
+        return
+    names = format_names([name for name in allowed if name is not None], 9)
+    shown = f"`--quantization` is `{given}`" if given else "the weights are not quantised"
+    yield launch_defect(
+        subject.launch,
+        f"{shown}, `{_RUNNER} {runner_of(subject)}` runs {names}"
+        + (" or no quantisation only" if None in allowed else " only"),
+        subject.at(_RUNNER),
+        remove=[_RUNNER],
+    )
 
 
 @LAUNCH_RULES.rule("SGL506", "marlin-runner-incomplete", _ERROR, engine=_SGLANG, stage=_STAGE)

@@ -215,7 +215,7 @@ def check_dp_attention_overlap(subject: LaunchSubject) -> Iterator[Defect]:
     if _dp_attention(subject) and subject.launch.is_on(name):
         yield launch_defect(
             subject.launch,
-            f"`{name}` is given beside DP attention, which do not go together",
+            f"`{name}` and DP attention do not go together",
             subject.at(name),
             remove=[name],
         )

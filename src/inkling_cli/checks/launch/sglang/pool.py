@@ -6,6 +6,7 @@ from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.sglang_targets import POOL_TARGETS, normalise
 
+_FACTOR = re.compile(r"\.lora_(?:embedding_)?[AB](?:\.\w+)*$")
 _NEEDED = (
     (re.compile(r"\.(?:wq_du|wk_dv|wv_dv|wr_du|qkvr)$"), "qkvr"),
     (re.compile(r"\.wo_ud$"), "wo_ud"),
@@ -19,13 +20,14 @@ _NEEDED = (
 def declared_targets(adapter: AdapterFacts) -> list[str] | None:
     """Return what an adapter's `target_modules` list comes to; None for a word like `all`."""
     targets = adapter.config.target_modules
-    return normalise(targets) if isinstance(targets, tuple) else None
+    return normalise(targets) if isinstance(targets, tuple) and targets != ("all",) else None
 
 
 def needed_targets(adapter: AdapterFacts) -> dict[str, str]:
     """Return the pool targets that an adapter's modules need → the first module that does."""
     needed: dict[str, str] = {}
-    for module in adapter.modules():
+    names = (_FACTOR.sub("", name) for name in adapter.adapter.file.tensors)
+    for module in dict.fromkeys(names):
         for pattern, target in _NEEDED:
             if pattern.search(module):
                 needed.setdefault(target, module)

@@ -7,7 +7,7 @@ from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.advice import launch_defect
 from inkling_cli.checks.launch.parse.arguments import is_unknown
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
-from inkling_cli.checks.launch.sglang.parallel import size_of
+from inkling_cli.checks.launch.sglang.parallel import attention_groups, size_of
 from inkling_cli.checks.launch.sglang.variables import is_true
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
@@ -19,8 +19,11 @@ _OPTION = "--speculative-algorithm"
 _DRAFT = "--speculative-draft-model-path"
 _WITH_LORA = ("NGRAM", "EAGLE", "NEXTN", "EAGLE3", "DFLASH", "DSPARK")
 _KNOWN = (*_WITH_LORA, "STANDALONE", "UNO", "FROZEN_KV_MTP", "NONE")
+_VERIFY_MODES = ("static", "cap-accept", "compact")
 _NEED_DRAFT = ("DFLASH", "DSPARK")
 _EAGLES = ("EAGLE", "NEXTN", "EAGLE3")
+_BREADTH, _DEFAULT_BREADTH = "--speculative-ngram-max-bfs-breadth", 10
+_DP_HEAD = "--enable-dp-lm-head"
 _PIPELINE = "--pp-size"
 _TRTLLM = "experimental_sgl_trtllm"
 _RUNNERS = ("--moe-runner-backend", "--speculative-moe-runner-backend")
@@ -68,8 +71,7 @@ def check_adaptive_speculation(subject: LaunchSubject) -> Iterator[Defect]:
     if _drafts_with_lora(subject) and subject.launch.is_on("--speculative-adaptive"):
         yield launch_defect(
             subject.launch,
-            f"`--speculative-adaptive` is given beside LoRA and `{algorithm(subject)}`, "
-            "which do not go together",
+            f"`--speculative-adaptive` and LoRA do not go together beside `{algorithm(subject)}`",
             subject.at("--speculative-adaptive"),
             remove=["--speculative-adaptive"],
         )
@@ -77,22 +79,28 @@ def check_adaptive_speculation(subject: LaunchSubject) -> Iterator[Defect]:
 
 @LAUNCH_RULES.rule("SGL603", "ragged-verification", _ERROR, engine=_SGLANG, stage=_STAGE)
 def check_ragged_verification(subject: LaunchSubject) -> Iterator[Defect]:
-    """DSPARK verifies drafts of unequal length, which LoRA does not allow.
+    """The mode of verifying drafts is none that SGLang knows, or one that LoRA does not allow.
 
-    *What it checks*: `SGLANG_RAGGED_VERIFY_MODE` beside `--speculative-algorithm DSPARK` and LoRA.
+    *What it checks*: `SGLANG_RAGGED_VERIFY_MODE` beside `--speculative-algorithm`: `static`,
+    `cap-accept` or `compact`; beside DSPARK and LoRA `static` alone, which is the default.
 
-    *Why it matters*: SGLang refuses to start with any mode but `static`, which is the default.
+    *Why it matters*: SGLang refuses to start.
 
     *How to fix*: set `SGLANG_RAGGED_VERIFY_MODE=static`.
     """
     name = "SGLANG_RAGGED_VERIFY_MODE"
     mode = subject.launch.variable(name)
-    if not subject.lora_enabled or algorithm(subject) != "DSPARK" or mode in (None, "static"):
+    if mode is None or is_unknown(mode) or algorithm(subject) in (None, "NONE"):
         return
-    if not is_unknown(mode or ""):
+    allowed: tuple[str, ...] = _VERIFY_MODES
+    beside = f"`{_OPTION}`"
+    if subject.lora_enabled and algorithm(subject) == "DSPARK":
+        allowed, beside = _VERIFY_MODES[:1], "LoRA and DSPARK"
+    if mode not in allowed:
+        expected = format_names(allowed) if len(allowed) == 1 else f"one of {format_names(allowed)}"
         yield launch_defect(
             subject.launch,
-            f"`{name}` is `{mode}`, expected `static` beside LoRA and DSPARK",
+            f"`{name}` is `{mode}`, expected {expected} beside {beside}",
             subject.at(name),
             variables={name: "static"},
         )
@@ -188,6 +196,70 @@ def check_draft_numbers_incomplete(subject: LaunchSubject) -> Iterator[Defect]:
             subject.at(given[0]),
             remove=given,
         )
+
+
+@LAUNCH_RULES.rule("SGL608", "draft-with-dp-attention", _ERROR, engine=_SGLANG, stage=_STAGE)
+def check_draft_with_dp_attention(subject: LaunchSubject) -> Iterator[Defect]:
+    """The speculative algorithm does not work with DP attention as it is set up.
+
+    *What it checks*: NGRAM beside DP attention; DFLASH and DSPARK beside DP attention without
+    `--enable-dp-lm-head`.
+
+    *Why it matters*: SGLang refuses to start.
+
+    *How to fix*: leave NGRAM out; add `--enable-dp-lm-head` for the other two.
+    """
+    name, groups = algorithm(subject), attention_groups(subject)
+    if groups is None or groups < 2:
+        return
+    if name == "NGRAM":
+        yield launch_defect(
+            subject.launch,
+            f"`{_OPTION} {name}` and DP attention do not go together",
+            subject.at(_OPTION),
+            remove=[_OPTION],
+        )
+    elif name in _NEED_DRAFT and not subject.launch.is_on(_DP_HEAD):
+        yield launch_defect(
+            subject.launch,
+            f"`{_OPTION} {name}` needs `{_DP_HEAD}` beside DP attention, which is not given",
+            subject.at(_OPTION),
+            options={_DP_HEAD: ""},
+        )
+
+
+@LAUNCH_RULES.rule("SGL609", "draft-tree-with-pages", _ERROR, engine=_SGLANG, stage=_STAGE)
+def check_draft_tree_with_pages(subject: LaunchSubject) -> Iterator[Defect]:
+    """Drafts are trees, beside pages of several tokens.
+
+    *What it checks*: `--page-size` above 1 beside NGRAM, unless
+    `--speculative-ngram-max-bfs-breadth`, which is 10 where it is not given, is 1; and on an
+    Inkling beside EAGLE, NEXTN or EAGLE3 with `--speculative-eagle-topk` above 1, unless
+    `--attention-backend` is `triton` (it is `fa4` on Hopper and Blackwell where it is not given).
+
+    *Why it matters*: SGLang refuses to start.
+
+    *How to fix*: leave `--page-size` out.
+    """
+    size, branches = subject.launch.integer("--page-size"), _num_branches(subject)
+    if size is not None and size > 1 and branches > 1:
+        yield launch_defect(
+            subject.launch,
+            f"`--page-size` is {size}, expected 1 beside `{_OPTION} {algorithm(subject)}` with "
+            f"{branches} branches",
+            subject.at("--page-size"),
+            remove=["--page-size"],
+        )
+
+
+def _num_branches(subject: LaunchSubject) -> int:
+    """Return the branches of a draft that cannot go over pages; 1 where nothing is in the way."""
+    launch, name = subject.launch, algorithm(subject)
+    if name == "NGRAM":
+        breadth = launch.integer(_BREADTH)
+        return _DEFAULT_BREADTH if breadth is None else breadth
+    is_fa4 = launch.text("--attention-backend") in (None, "fa4") and subject.is_inkling
+    return launch.integer("--speculative-eagle-topk") or 1 if name in _EAGLES and is_fa4 else 1
 
 
 @LAUNCH_RULES.rule("SGL518", "pipeline-with-speculation", _ERROR, engine=_SGLANG, stage=_STAGE)

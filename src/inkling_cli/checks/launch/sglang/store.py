@@ -104,7 +104,8 @@ def check_more_adapters_than_slots(subject: LaunchSubject) -> Iterator[Defect]:
     if count > slots > 0:
         yield Defect(
             f"`--lora-paths` names {count} adapters, `{_SLOTS}` {slots} holds fewer at a time",
-            f"give `{_SLOTS}` {count + 1} if there is memory: `inkling plan` shows what it takes",
+            f"give `{_SLOTS}` {count + 1} if there is memory (one slot is for requests without "
+            "adapter): `inkling plan` shows what it takes",
             subject.at(_SLOTS),
         )
 

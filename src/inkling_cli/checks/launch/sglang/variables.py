@@ -71,9 +71,9 @@ def check_variable_misspelt(subject: LaunchSubject) -> Iterator[Defect]:
         if near:
             right = _PREFIX + near[0]
             yield Defect(
-                f"`{variable.name}` is no variable of SGLang {subject.described_version}, "
-                f"`{right}` is",
-                f"did you mean `{right}={variable.value}`?",
+                f"`{variable.name}` is not a variable of SGLang {subject.described_version}, "
+                f"the nearest is `{right}`",
+                f"write `{right}={variable.value}` if that is meant",
                 variable.location,
             )
 

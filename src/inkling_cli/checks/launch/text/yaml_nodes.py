@@ -18,6 +18,10 @@ from inkling_runtime.errors import InklingError
 
 _MAX_VALUES = 10_000
 _JSON_STRING_OR_TAB = re.compile(r'"(?:[^"\\]|\\.)*"|\t', re.DOTALL)
+_FOLD = re.compile(r"[ \t]*\r?\n[ \t]*")
+_BREAK = re.compile(r"\r?\n")
+_BREAKS = re.compile(r"\r?\n(?: *\r?\n)*")
+_JOINED_LINES = re.compile(r"\\\r?\n[ \t]*")
 _ESCAPE = re.compile(r"\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)", re.DOTALL)
 
 
@@ -148,31 +152,45 @@ def _escaped_places(raw: str, value: str) -> _Places:
     """Match the characters of a double-quoted scalar, escapes undone."""
     places: list[tuple[int, int]] = []
     position = 1
-    for character in value:
-        while (line := re.match(r"\\\r?\n[ \t]*", raw[position:])) is not None:
-            position += len(line[0])
+    for number, character in enumerate(value):
+        while line := _JOINED_LINES.match(raw, position):
+            position = line.end()
+        folded = _fold_end(raw, position, value, number)
         escape = _ESCAPE.match(raw, position)
-        if escape is None and raw[position] != character:
+        if folded is None and escape is None and raw[position : position + 1] != character:
             return None
-        end = escape.end() if escape else position + 1
+        end = folded or (escape.end() if escape else position + 1)
         places.append((position, end))
         position = end
     return places if position == len(raw) - 1 else None
 
 
 def _plain_places(raw: str, value: str, *, is_quoted: bool) -> _Places:
-    """Match the characters of a plain or single-quoted scalar; a line break stands for a blank."""
+    """Match the characters of a plain or single-quoted scalar."""
     places: list[tuple[int, int]] = []
     position = int(is_quoted)
-    for character in value:
-        size = 2 if is_quoted and raw.startswith("''", position) else 1
-        if character == " " and (folded := re.match(r"[ \t]*\r?\n[ \t]*", raw[position:])):
-            size = len(folded[0])
-        elif raw[position : position + 1] != character:
-            return None
-        places.append((position, position + size))
-        position += size
+    for number, character in enumerate(value):
+        end = _fold_end(raw, position, value, number)
+        if end is None:
+            end = position + (2 if is_quoted and raw.startswith("''", position) else 1)
+            if raw[position : position + 1] != character:
+                return None
+        places.append((position, end))
+        position = end
     return places if position == len(raw) - int(is_quoted) else None
+
+
+def _fold_end(raw: str, position: int, value: str, number: int) -> int | None:
+    """Return where the line breaks end that stand for a character of a flow scalar, if any do.
+
+    One break stands for a blank; of several the first stands for nothing.
+    """
+    if value[number] not in " \n" or not (first := _FOLD.match(raw, position)):
+        return None
+    if value[number] == " " or value[number - 1 : number] == "\n":
+        return first.end()
+    second = _FOLD.match(raw, first.end())
+    return second.end() if second else None
 
 
 def _block_places(raw: str, value: str) -> _Places:
@@ -181,25 +199,34 @@ def _block_places(raw: str, value: str) -> _Places:
     if header is None:
         return None
     position = header.end()
-    indent = next((len(m[1]) for m in re.finditer(r"^( *)[^ \n]", raw[position:], re.M)), 0)
+    indent = next((len(m[1]) for m in re.finditer(r"^( *)[^ \r\n]", raw[position:], re.M)), 0)
     places: list[tuple[int, int]] = []
     position = _skip_indent(raw, position, indent)
-    for character in value:
-        found = raw[position : position + 1]
-        if found == "\r":
-            found, width = "\n", 2
-        else:
-            width = 1
-        if found == character and found != "\n":
-            places.append((position, position + 1))
+    for number, character in enumerate(value):
+        start = position
+        if character in " \n" and _BREAK.match(raw, position):
+            count = 1
+            if character == "\n" and value[number - 1 : number] != "\n":
+                count += _num_dropped(raw, position, value, number)
+            for _ in range(count):
+                found = _BREAK.match(raw, position)
+                position = _skip_indent(raw, found.end() if found else position, indent)
+        elif raw[position : position + 1] == character:
             position += 1
-        elif found == "\n" and character in " \n":
-            end = _skip_indent(raw, position + width, indent)
-            places.append((position, end))
-            position = end
         else:
             return None
+        places.append((start, position))
     return places
+
+
+def _num_dropped(raw: str, position: int, value: str, number: int) -> int:
+    """Return how many of the line breaks at a place of a folded scalar stand for nothing."""
+    breaks = _BREAKS.match(raw, position)
+    meant = len(value) - number - len(value[number:].lstrip("\n"))
+    is_end = number + meant == len(value)
+    if raw[0] != ">" or breaks is None or is_end:
+        return 0
+    return max(0, breaks[0].count("\n") - meant)
 
 
 def _skip_indent(raw: str, position: int, indent: int) -> int:
@@ -229,7 +256,7 @@ class _Put:
     def _in_block(self, text: str) -> str | None:
         """Indent further lines as the first line of the scalar is."""
         first = self.file.text[self.node.start_mark.index : self.node.end_mark.index]
-        found = re.search(r"\n( *)[^ \n]", first)
+        found = re.search(r"\n( *)[^ \r\n]", first)
         if found is None:
             return None
         return text.replace("\n", self.file.newline + found[1])

@@ -44,7 +44,7 @@ def check_adapter_setting_refused(subject: LaunchSubject) -> Iterator[Defect]:
     `target_modules` can be added by hand: vLLM does not look at its value.
     """
     for facts in subject.adapters if subject.lora_enabled else ():
-        for key, message in _refused_settings(facts.config.values):
+        for key, message in refused_settings(facts.config.values):
             yield Defect(
                 f"adapter `{facts.name}`: {message}",
                 'add `"target_modules": "all-linear"`'
@@ -54,7 +54,7 @@ def check_adapter_setting_refused(subject: LaunchSubject) -> Iterator[Defect]:
             )
 
 
-def _refused_settings(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def refused_settings(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield each key that vLLM refuses, with what is wrong."""
     if "target_modules" not in config:
         yield "target_modules", "its config has no `target_modules`, which vLLM requires"
@@ -70,6 +70,6 @@ def _refused_settings(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             "init_lora_weights",
             f"its config has `init_lora_weights` {init!r}, which vLLM refuses",
         )
-    saved = [name for name in config.get("modules_to_save") or () if name not in _SAVABLE]
-    if saved:
+    saved = config.get("modules_to_save") or []
+    if not isinstance(saved, list | str | dict) or any(name not in _SAVABLE for name in saved):
         yield "modules_to_save", f"its config has `modules_to_save` {saved!r}, which vLLM refuses"

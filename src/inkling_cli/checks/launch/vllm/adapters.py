@@ -11,6 +11,7 @@ from inkling_cli.checks.rule import Defect
 from inkling_cli.checks.stage import Stage
 
 _SHARED = "--enable-moe-shared-loras"
+_BOTH = "serve adapters of the two layouts on two servers, or convert one to the other's layout"
 
 
 @LAUNCH_RULES.rule(
@@ -37,7 +38,7 @@ def check_adapter_named_like_model(subject: LaunchSubject) -> Iterator[Defect]:
         if ref.at_startup and ref.name in served:
             yield launch_defect(
                 subject.launch,
-                f"adapter `{ref.name}` has the name of the served model",
+                f"adapter `{ref.name}` has the name of the served model, expected another",
                 ref.location,
                 options={"--lora-modules": f"{ref.name}-lora={ref.path}"},
             )
@@ -64,13 +65,15 @@ def check_shared_outer_without_flag(subject: LaunchSubject) -> Iterator[Defect]:
     """
     stacked = [adapter for adapter in subject.adapters if adapter.stacked_experts()]
     if stacked and subject.lora_enabled and not subject.launch.is_on(_SHARED):
-        yield launch_defect(
-            subject.launch,
-            f"shared-outer experts in {format_adapters(stacked)} "
-            f"(`{stacked[0].stacked_experts()[0]}`), but `{_SHARED}` is not on",
-            subject.at(_SHARED),
-            options={_SHARED: ""},
+        message = (
+            f"{format_adapters(stacked)} {'has' if len(stacked) == 1 else 'have'} shared-outer "
+            f"experts (`{stacked[0].stacked_experts()[0]}`), expected `{_SHARED}`"
         )
+        if any(adapter.numbered_experts() for adapter in subject.adapters):
+            yield Defect(message, _BOTH, subject.at(_SHARED))
+        else:
+            options = {_SHARED: ""}
+            yield launch_defect(subject.launch, message, subject.at(_SHARED), options=options)
 
 
 @LAUNCH_RULES.rule(
@@ -94,10 +97,11 @@ def check_per_expert_with_shared_flag(subject: LaunchSubject) -> Iterator[Defect
     """
     numbered = [adapter for adapter in subject.adapters if adapter.numbered_experts()]
     if numbered and subject.lora_enabled and subject.launch.is_on(_SHARED):
-        yield launch_defect(
-            subject.launch,
-            f"experts one by one in {format_adapters(numbered)} "
-            f"(`{numbered[0].numbered_experts()[0]}`), but `{_SHARED}` is on",
-            subject.at(_SHARED),
-            remove=[_SHARED],
+        message = (
+            f"{format_adapters(numbered)} {'has' if len(numbered) == 1 else 'have'} experts one by "
+            f"one (`{numbered[0].numbered_experts()[0]}`), expected no `{_SHARED}`"
         )
+        if any(adapter.stacked_experts() for adapter in subject.adapters):
+            yield Defect(message, _BOTH, subject.at(_SHARED))
+        else:
+            yield launch_defect(subject.launch, message, subject.at(_SHARED), remove=[_SHARED])

@@ -6,6 +6,7 @@ from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.advice import launch_defect
 from inkling_cli.checks.launch.launch import LaunchForm, parse_integer
+from inkling_cli.checks.launch.parse.arguments import is_unknown
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
@@ -37,10 +38,12 @@ def check_multimem_ar_not_off(subject: LaunchSubject) -> Iterator[Defect]:
     is_meant = subject.launch.form is LaunchForm.ENV_FILE and value is not None
     if not (is_meant or (subject.lora_enabled and subject.is_inkling)) or value == "0":
         return
+    if is_unknown(value or ""):
+        return
     now = "is not set, which counts as on" if value is None else f"is `{value}`"
     yield launch_defect(
         subject.launch,
-        f"`{_MULTIMEM}` {now}; LoRA on an Inkling needs exactly `0`",
+        f"`{_MULTIMEM}` {now}, expected exactly `0` for LoRA on an Inkling",
         subject.at(_MULTIMEM),
         variables={_MULTIMEM: "0"},
     )
@@ -104,7 +107,9 @@ def check_dual_stream_not_a_number(subject: LaunchSubject) -> Iterator[Defect]:
     *How to fix*: set it to `1` or `0`.
     """
     value = subject.launch.variable(_DUAL_STREAM)
-    if subject.lora_enabled and value is not None and parse_integer(value) is None:
+    if value is None or is_unknown(value):
+        return
+    if subject.lora_enabled and parse_integer(value) is None:
         yield launch_defect(
             subject.launch,
             f"`{_DUAL_STREAM}` is `{value}`, expected `0` or `1`",

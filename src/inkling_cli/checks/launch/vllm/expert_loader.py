@@ -51,7 +51,7 @@ def _check_stack(
     for letter, (shape, limit) in zip("AB", limits, strict=True):
         if shape is None:
             continue
-        fits = len(shape) == 3 and limit[0] in (1, shape[0])
+        fits = len(shape) == 3 and (shape[0] == limit[0] or (limit[0] == 1 and shape[0] > 1))
         if not fits or shape[1] > limit[1] or shape[2] > limit[2]:
             yield too_large(factors.name, letter, shape, limit)
             return

@@ -85,7 +85,7 @@ def check_transfer_without_role(subject: LaunchSubject) -> Iterator[Defect]:
     """A connector that moves caches between servers is set without the server's role.
 
     *What it checks*: `kv_role` beside `kv_connector` in `--kv-transfer-config`, `ec_role` beside
-    `ec_connector` in `--ec-transfer-config`.
+    `ec_connector` in `--ec-transfer-config`, and the connector beside a `kv_role`.
 
     *Why it matters*: vLLM refuses to start.
 
@@ -95,7 +95,15 @@ def check_transfer_without_role(subject: LaunchSubject) -> Iterator[Defect]:
         option = f"--{kind}-transfer-config"
         config = _json_option(subject.launch, option)
         is_dotted = any(use.name.startswith(f"{option}.") for use in subject.launch.uses)
-        if config.get(f"{kind}_connector") and not config.get(f"{kind}_role") and not is_dotted:
+        has_role, has_connector = config.get(f"{kind}_role"), config.get(f"{kind}_connector")
+        if kind == "kv" and has_role and not has_connector and not is_dotted:
+            yield Defect(
+                f"`{option}` has `{kind}_role` but no `{kind}_connector`, expected one",
+                f'add `"{kind}_connector"`, or leave `{option}` out',
+                subject.at(option),
+                stage=_CONFIG,
+            )
+        if has_connector and not has_role and not is_dotted:
             yield Defect(
                 f"`{option}` has `{kind}_connector` but no `{kind}_role`, expected one",
                 f'add `"{kind}_role": "{role}"`',
@@ -136,7 +144,10 @@ def check_modality_adapters_on_text_model(subject: LaunchSubject) -> Iterator[De
     *How to fix*: leave `--default-mm-loras` out.
     """
     spec = subject.model.spec
-    if spec and not spec.is_multimodal and _json_option(subject.launch, _MM):
+    is_text = spec and (
+        not spec.is_multimodal or subject.model.architectures[:1] == ("InklingForCausalLM",)
+    )
+    if is_text and _json_option(subject.launch, _MM):
         yield launch_defect(
             subject.launch,
             f"`{_MM}` is given, `{subject.model.config_path}` describes a text-only model",
@@ -178,26 +189,29 @@ def check_balancing_without_experts(subject: LaunchSubject) -> Iterator[Defect]:
 
 @LAUNCH_RULES.rule("VLM123", "target-empty", Severity.ERROR, engine=Engine.VLLM, stage=_CONFIG)
 def check_target_empty(subject: LaunchSubject) -> Iterator[Defect]:
-    """`--lora-target-modules` has an empty value.
+    """A list of names has an empty value.
 
-    *What it checks*: the values of the option for empty texts and the word `None`, with LoRA
-    enabled.
+    *What it checks*: the values of `--served-model-name`, and with LoRA enabled of
+    `--lora-target-modules`, for empty texts and the word `None`.
 
     *Why it matters*: vLLM reads both as no value at all and refuses to start.
 
     *How to fix*: remove the empty value.
     """
-    values = subject.launch.values(TARGETS)
-    if subject.lora_enabled and any(value in ("", "None") for value in values):
+    lists = {"--served-model-name": "a model"}
+    if subject.lora_enabled:
+        lists[TARGETS] = "a module"
+    for option, kind in lists.items():
+        values = subject.launch.values(option)
         kept = [value for value in values if value not in ("", "None")]
-        changes = {TARGETS: " ".join(kept)} if kept else {}
-        yield launch_defect(
-            subject.launch,
-            f"`{TARGETS}` has an empty value, expected the name of a module",
-            subject.at(TARGETS),
-            options=changes,
-            remove=[] if kept else [TARGETS],
-        )
+        if len(kept) < len(values):
+            yield launch_defect(
+                subject.launch,
+                f"`{option}` has an empty value, expected the name of {kind}",
+                subject.at(option),
+                options={option: " ".join(kept)} if kept else {},
+                remove=[] if kept else [option],
+            )
 
 
 def _json_option(launch: Launch, option: str) -> dict[str, Any]:

@@ -120,13 +120,16 @@ def check_rank_above_max_lora_rank(subject: LaunchSubject) -> Iterator[Defect]:
     *How to fix*: raise `--max-lora-rank` to the next allowed rank. Every slot grows with it.
     """
     limit = subject.launch.integer("--max-lora-rank")
-    shown = f"is {limit}" if limit is not None else f"is not given and counts as {DEFAULT_MAX_RANK}"
+    shown = f"{limit}" if limit is not None else f"{DEFAULT_MAX_RANK} where it is not given"
     limit = DEFAULT_MAX_RANK if limit is None else limit
     above = [adapter for adapter in subject.adapters if adapter.max_rank > limit]
     if not above or not subject.lora_enabled:
         return
     rank = max(adapter.max_rank for adapter in above)
-    message = f"rank {rank} in {format_adapters(above)}, `--max-lora-rank` {shown}"
+    message = (
+        f"{format_adapters(above)} {'has' if len(above) == 1 else 'have'} rank {rank}, "
+        f"expected at most `--max-lora-rank`, which is {shown}"
+    )
     wanted, place = smallest_allowed_rank(rank), subject.at("--max-lora-rank")
     if wanted is None:
         remedy = f"vLLM takes ranks up to {ALLOWED_RANKS[-1]}; reduce the adapter's rank"

@@ -6,7 +6,7 @@ into the corner of a buffer: smaller ones are accepted, larger ones are not.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -49,7 +49,7 @@ def refusals(subject: LaunchSubject, facts: AdapterFacts) -> tuple[Refusal, ...]
     known = adaptable_modules(subject.model.spec) if subject.model.spec else None
     loaded = _read_names(subject, facts, known or AdaptableModules({}))
     if loaded.refusals or known is None:
-        return (*loaded.refusals, *_missing_plain(loaded.modules, {}))
+        return (*loaded.refusals, *_missing_plain(loaded.modules, None))
     loader = _Loader(subject, facts, known, loaded.modules)
     return tuple(loader.refusals())
 
@@ -78,13 +78,17 @@ def _read_names(subject: LaunchSubject, facts: AdapterFacts, known: AdaptableMod
 
 
 def _missing_plain(
-    modules: Mapping[str, Factors], slots: Mapping[str, object]
+    modules: Mapping[str, Factors], packed: Container[str] | None
 ) -> Iterator[Refusal]:
-    """Yield modules that lack a factor and that the loader cannot do without."""
+    """Yield modules that lack a factor and that the loader cannot do without.
+
+    `packed` are the slices that are packed into a wrapped module, which may lack their lora_A; None
+    where that is not known.
+    """
     for path, factors in modules.items():
         if factors.a is not None and factors.b is not None:
             continue
-        is_slice = path.rpartition(".")[2] in PARENTS and (path in slots or not slots)
+        is_slice = path.rpartition(".")[2] in PARENTS and (packed is None or path in packed)
         if factors.b is None or not is_slice:
             has, lacks = ("lora_A", "lora_B") if factors.b is None else ("lora_B", "lora_A")
             yield Refusal(Reason.MISSING_FACTOR, factors.name, f"it has {has} but no {lacks}")
@@ -112,7 +116,8 @@ class _Loader:
     def refusals(self) -> Iterator[Refusal]:
         if not self.modules:
             yield Refusal(Reason.MISSING_EXPERTS, "", "it holds no factors at all")
-        yield from _missing_plain(self.modules, self.known.slots)
+        packed = {path for path in self.known.slots if is_wrapped(path, self.subject)}
+        yield from _missing_plain(self.modules, packed)
         for path, slot in self.known.slots.items():
             factors = self.modules.get(path)
             if factors is not None and is_wrapped(path, self.subject):

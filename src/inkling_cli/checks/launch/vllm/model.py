@@ -1,6 +1,7 @@
 """Rules over the base model's config as vLLM reads it, and over its dtype."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from inkling_cli.checks.engine import Engine
@@ -42,8 +43,8 @@ def check_dtype_not_bfloat16(subject: LaunchSubject) -> Iterator[Defect]:
         message = f"`{_DTYPE}` is `{given}`, an Inkling needs `bfloat16`"
     elif given == "auto" and (pooling := _pooling(subject)):
         message = f"`{pooling}` makes the dtype `float16`, an Inkling needs `bfloat16`"
-    elif given == "auto" and _config_dtype(subject) == "float16":
-        message = f"`{subject.model.config_path}` has dtype `float16`, an Inkling needs `bfloat16`"
+    elif given == "auto" and (dtype := _config_dtype(subject)) in ("float16", "half"):
+        message = f"`{subject.model.config_path}` has dtype `{dtype}`, an Inkling needs `bfloat16`"
     else:
         return
     options = {_DTYPE: "bfloat16"}
@@ -69,10 +70,10 @@ def check_experts_refused(subject: LaunchSubject) -> Iterator[Defect]:
         return
     for key, (default, wanted) in _EXPECTED.items():
         value = config.get(key, default)
-        if value != wanted:
+        if not (value if wanted is True else value == wanted):
             yield _config_defect(subject, key, f"has `{key}` {value!r}, vLLM needs {wanted!r}")
     count = config.get("n_shared_experts", 0)
-    if not count:
+    if not isinstance(count, int) or count < 1:
         message = f"has `n_shared_experts` {count!r}, vLLM needs at least 1"
         yield _config_defect(subject, "n_shared_experts", message)
 
@@ -125,12 +126,14 @@ def check_dense_layers_not_seen(subject: LaunchSubject) -> Iterator[Defect]:
     dense = [layer.index for layer in spec.layers if layer.is_dense]
     count = min(spec.config.get("dense_mlp_idx") or 0, spec.num_layers)
     if dense != list(range(count)):
-        yield _config_defect(
+        defect = _config_defect(
             subject,
             "dense_mlp_idx",
             f"has {len(dense)} dense layers of {spec.num_layers}, vLLM sees the first {count}: "
             "it reads `dense_mlp_idx` alone",
         )
+        has_weights = subject.launch.text("--load-format") != "dummy"
+        yield replace(defect, stage=Stage.MODEL if has_weights else Stage.SERVED)
 
 
 @LAUNCH_RULES.rule(
@@ -150,9 +153,12 @@ def check_architecture_missing(subject: LaunchSubject) -> Iterator[Defect]:
     model = subject.model
     if model.spec is not None and not any("Inkling" in name for name in model.architectures):
         name = "ForConditionalGeneration" if model.spec.is_multimodal else "ForCausalLM"
-        yield _config_defect(
+        defect = _config_defect(
             subject, "architectures", f"names no architecture, expected `Inkling{name}`"
         )
+        named = model.config.get("architectures")
+        is_early = not (model.spec.is_multimodal or named) or isinstance(named, str)
+        yield replace(defect, stage=Stage.ENGINE_CONFIG if is_early else Stage.MODEL)
 
 
 @LAUNCH_RULES.rule("VLM506", "padded-logits", Severity.INFO, engine=Engine.VLLM)
@@ -208,12 +214,14 @@ def _text_config(subject: LaunchSubject) -> Mapping[str, Any] | None:
     """Return the text part of an Inkling's config, also where its sizes are not readable."""
     if not subject.model.is_inkling or not subject.model.config:
         return None
-    config = subject.model.config.get("text_config", subject.model.config)
-    return config if isinstance(config, dict) else None
+    config = subject.model.config
+    if config.get("model_type") == "inkling_mm_model":
+        return config.get("text_config") or {}
+    return config
 
 
 def _has_expert_layers(config: Mapping[str, Any]) -> bool:
-    dense, layers = config.get("dense_mlp_idx") or 0, config.get("num_hidden_layers")
+    dense, layers = config.get("dense_mlp_idx") or 0, config.get("num_hidden_layers", 16)
     return isinstance(dense, int) and isinstance(layers, int) and dense < layers
 
 

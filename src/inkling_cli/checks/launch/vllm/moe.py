@@ -62,7 +62,8 @@ def check_moe_backend_without_lora(subject: LaunchSubject) -> Iterator[Defect]:
     backend, option = moe_backend(subject.launch)
     if not (subject.lora_enabled and backend in _MEGA):
         return
-    message = f"`{option}` is `{backend}`, which cannot apply adapters; expected another one"
+    works = "`marlin`" if "nvfp4" in subject.model.quantization.lower() else "`triton`"
+    message = f"`{option}` is `{backend}`, which cannot apply adapters, expected `auto` or {works}"
     if option == "--kernel-config":
         remedy = "leave `moe_backend` out of `--kernel-config`"
         yield Defect(message, remedy, subject.at(option))

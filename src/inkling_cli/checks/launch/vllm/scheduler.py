@@ -22,7 +22,7 @@ _MOST_SEQUENCES = 1024
 """The largest default number of sequences; smaller GPUs have fewer."""
 _DEFAULT_LENGTH = 2048
 """The length of a sequence where the model's config tells none."""
-_LENGTH_KEYS = (
+LENGTH_KEYS = (
     *("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length"),
     *("max_sequence_length", "max_seq_length", "seq_len"),
 )
@@ -210,5 +210,5 @@ def _length(subject: LaunchSubject) -> int | None:
 
 def _config_length(subject: LaunchSubject) -> int | None:
     spec = subject.model.spec
-    values = [spec.config.get(key) for key in _LENGTH_KEYS] if spec else []
+    values = [spec.config.get(key) for key in LENGTH_KEYS] if spec else []
     return min((n for n in values if isinstance(n, int) and n > 0), default=None)

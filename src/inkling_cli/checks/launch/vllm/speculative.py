@@ -1,6 +1,7 @@
 """Rules over speculative decoding beside LoRA, and over MTP of an Inkling."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
@@ -171,6 +172,14 @@ def _incomplete(drafts: Speculation) -> Iterator[str]:
         yield f"`num_speculative_tokens` is {drafts.num_tokens}, expected at least 1"
     elif tokens is not None and "model" not in settings and drafts.method not in _WITHOUT_MODEL:
         yield "it has no `method` that works without a draft model, and names no `model`"
+    yield from _wrong_lookup(settings)
+
+
+def _wrong_lookup(settings: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the lengths that `ngram` looks up."""
     low, high = settings.get("prompt_lookup_min"), settings.get("prompt_lookup_max")
     if isinstance(low, int) and isinstance(high, int) and low > high:
         yield f"`prompt_lookup_min` is {low}, expected at most `prompt_lookup_max`, which is {high}"
+    for key, value in (("prompt_lookup_min", low), ("prompt_lookup_max", high)):
+        if isinstance(value, int) and value < 1:
+            yield f"`{key}` is {value}, expected at least 1"

@@ -55,26 +55,30 @@ def check_lora_options_without_enable_lora(subject: LaunchSubject) -> Iterator[D
     "adapters-without-enable-lora",
     Severity.ERROR,
     engine=Engine.VLLM,
-    stage=Stage.ADAPTER_LOAD,
+    stage=Stage.ENGINE_CONFIG,
 )
 def check_adapters_without_enable_lora(subject: LaunchSubject) -> Iterator[Defect]:
-    """`--lora-modules` is given but LoRA is not enabled.
+    """Adapters are named but LoRA is not enabled.
 
-    *What it checks*: `--lora-modules` without `--enable-lora`.
+    *What it checks*: `--lora-modules`, or adapters given with `--lora`, without `--enable-lora`.
 
-    *Why it matters*: vLLM loads the base model first and then stops, because it cannot load the
-    adapters.
+    *Why it matters*: vLLM makes its config without LoRA and loads the base model first; then it
+    stops, because it cannot load the adapters, or refuses the requests that name one.
 
     *How to fix*: add `--enable-lora`.
     """
-    named = [ref.name for ref in subject.launch.adapters if ref.at_startup]
-    if named and not subject.lora_enabled:
-        yield launch_defect(
-            subject.launch,
-            f"`--lora-modules` names {format_names(named)} but `--enable-lora` is not on",
-            subject.at("--lora-modules"),
-            options={"--enable-lora": ""},
-        )
+    named = subject.launch.adapters
+    if not named or subject.lora_enabled:
+        return
+    names = format_names([ref.name for ref in named])
+    if any(ref.at_startup for ref in named):
+        message = f"`--lora-modules` names {names}, expected `--enable-lora` beside it"
+        place = subject.at("--lora-modules")
+    else:
+        verb = "is" if len(named) == 1 else "are"
+        message = f"{names} {verb} to be served, expected `--enable-lora`"
+        place = subject.at("--enable-lora")
+    yield launch_defect(subject.launch, message, place, options={"--enable-lora": ""})
 
 
 @LAUNCH_RULES.rule(
@@ -101,7 +105,8 @@ def check_fully_sharded_drops_attention(subject: LaunchSubject) -> Iterator[Defe
     if not launch.values("--lora-target-modules"):
         yield launch_defect(
             launch,
-            "`--fully-sharded-loras` drops q, k, v and r of every adapter on an Inkling",
+            "`--fully-sharded-loras` is on and drops q, k, v and r of every adapter on an Inkling, "
+            "expected it off",
             subject.at("--fully-sharded-loras"),
             remove=["--fully-sharded-loras"],
         )

@@ -1,6 +1,7 @@
 """Rules over `--lora-target-modules` of vLLM, which narrows what adapters can change."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
@@ -32,7 +33,8 @@ def check_target_cannot_be_wrapped(subject: LaunchSubject) -> Iterator[Defect]:
     the router (`gate`), embeddings, norms, convolutions, and whole blocks like `attn` and `mlp`.
     With `--fully-sharded-loras` also `qkvr` and its slices.
 
-    *Why it matters*: vLLM loads the model and then refuses to start.
+    *Why it matters*: vLLM loads the model and then refuses to start. Beside `lm_head` it takes
+    `logits_processor`, but then does not apply the head of an adapter.
 
     *How to fix*: name modules that can be adapted: `qkvr`, `wo_ud`, `gate_up_proj`, `down_proj`,
     `experts`, `w13`, `w2`, `lm_head`.
@@ -44,11 +46,16 @@ def check_target_cannot_be_wrapped(subject: LaunchSubject) -> Iterator[Defect]:
         target, path = next(iter(found.items()))
         kept = [name for name in server_targets(subject) or () if name not in found]
         message = f"`{TARGETS}` names `{target}`, which is `{path}` and cannot be adapted"
-        if kept:
-            options = {TARGETS: " ".join(kept)}
-            yield launch_defect(subject.launch, message, subject.at(TARGETS), options=options)
-        else:
-            yield launch_defect(subject.launch, message, subject.at(TARGETS), remove=[TARGETS])
+        options = {TARGETS: " ".join(kept)} if kept else {}
+        defect = launch_defect(
+            subject.launch,
+            message,
+            subject.at(TARGETS),
+            options=options,
+            remove=[] if kept else [TARGETS],
+        )
+        is_served = set(found) == {"logits_processor"} and "lm_head" in kept
+        yield replace(defect, stage=Stage.SERVED if is_served else Stage.WRAP)
 
 
 @LAUNCH_RULES.rule("VLM114", "target-matches-nothing", Severity.WARNING, engine=Engine.VLLM)

@@ -8,7 +8,7 @@ from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.launch import OptionUse
 from inkling_cli.checks.launch.options import vllm_choices as data
-from inkling_cli.checks.launch.options.table import parse_number, read_json_object
+from inkling_cli.checks.launch.options.table import is_json, parse_number, read_json_object
 from inkling_cli.checks.launch.parse.arguments import is_unknown
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
@@ -155,9 +155,9 @@ def check_object_malformed(subject: LaunchSubject) -> Iterator[Defect]:
         value = read_json_object(use.values[-1])
         if use.name in data.OBJECTS.split() and value is None:
             expected = "a JSON object"
-        elif use.name in data.OBJECTS_OF_TEXTS.split() and value is not None:
-            expected = "texts as its values"
-            if all(isinstance(text, str) for text in value.values()):
+        elif use.name in data.OBJECTS_OF_TEXTS.split() and is_json(use.values[-1]):
+            expected = "an object of texts"
+            if value is not None and all(isinstance(text, str) for text in value.values()):
                 continue
         else:
             continue
