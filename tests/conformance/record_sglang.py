@@ -10,6 +10,7 @@ line of `sglang_verdicts.jsonl`; launches that the engine's side cannot judge ar
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -49,6 +50,7 @@ def ask_engine(
 def verdict_of(trial: Trial, answer: dict[str, Any], root: Path) -> dict[str, Any]:
     """Return what is recorded of an answer."""
     error = (answer["error"] or "").replace(str(root), "{root}").replace("\n", " ")
+    error = re.sub(re.escape(tempfile.gettempdir()) + r"/[^\s:,]+", "PATH", error)
     return {
         "id": trial.id,
         "adapter": trial.adapter,

@@ -10,6 +10,7 @@ are left out. Takes about a second per launch.
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -57,6 +58,7 @@ def _case(launch: Launch, root: Path) -> dict[str, Any]:
 
 def _line(launch: Launch, verdict: dict[str, Any], root: str) -> dict[str, Any]:
     error = " ".join((verdict.get("error") or "").replace(root, "{root}").split())
+    error = re.sub(re.escape(tempfile.gettempdir()) + r"/[^\s:,]+", "PATH", error)
     return {
         "id": launch.id,
         "adapter": launch.adapter,

@@ -102,7 +102,7 @@ def check_config(
     for source, fixed in checked.fixes if write else ():
         write_source(source, fixed.text)
     for finding in checked.fixed:
-        output.note(f"fixed {finding.code} {finding.name}: {finding.message}")
+        output.note(f"fixed {finding.code} {finding.name}: {finding.message} ({finding.location})")
     found = chain.from_iterable(launch.findings for launch in checked.judged)
     report = Report("check-config", sort_findings(found))
     if as_text:

@@ -5,7 +5,7 @@ from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Finding
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.subject import LaunchSubject
-from inkling_cli.checks.launch.vllm.loader import refusals
+from inkling_cli.checks.launch.vllm.loader import is_refused_for_itself
 
 _TOLD_BY_OTHERS = ("SGA004", "SGA005")
 """Rules over adapters whose defect other rules over launches tell with the launch's own words."""
@@ -22,11 +22,11 @@ _KEYS_TOLD_BY_OTHERS = {
 def find_unsound(subject: LaunchSubject, facts: AdapterFacts) -> list[Finding]:
     """Return why an adapter is not applied as it is meant; empty where it is sound.
 
-    What vLLM refuses to load has rules of its own, which name what was refused; so have names that
-    lead nowhere in vLLM.
+    What vLLM refuses to load under every launch has rules of its own, which name what was refused;
+    so have names that lead nowhere in vLLM.
     """
     judges_names = subject.engine is Engine.VLLM and subject.lora_enabled and subject.is_inkling
-    if judges_names and refusals(subject, facts):
+    if judges_names and is_refused_for_itself(subject, facts):
         return []
     codes = (*_TOLD_BY_OTHERS, "ADP001") if judges_names else _TOLD_BY_OTHERS
     keys = _KEYS_TOLD_BY_OTHERS.get(subject.engine, ())

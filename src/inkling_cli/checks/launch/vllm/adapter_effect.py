@@ -9,7 +9,7 @@ from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.launch.vllm.layers import AdaptableModules, adaptable_modules
-from inkling_cli.checks.launch.vllm.loader import converts_packed, refusals
+from inkling_cli.checks.launch.vllm.loader import converts_packed, is_refused_for_itself
 from inkling_cli.checks.launch.vllm.loader_names import is_base_copy, parse_factor_name
 from inkling_cli.checks.launch.vllm.wrapping import SHARED_FLAG
 from inkling_cli.checks.rule import Defect
@@ -85,9 +85,11 @@ def check_outer_factor_cut(subject: LaunchSubject) -> Iterator[Defect]:
 
 
 def _served(subject: LaunchSubject) -> Iterator[AdapterFacts]:
-    """Yield the adapters that vLLM does not refuse for their names and shapes."""
+    """Yield the adapters that vLLM does not refuse under every launch."""
     if subject.lora_enabled and subject.is_inkling:
-        yield from (facts for facts in subject.adapters if not refusals(subject, facts))
+        for facts in subject.adapters:
+            if not is_refused_for_itself(subject, facts):
+                yield facts
 
 
 def _dropped(subject: LaunchSubject, facts: AdapterFacts) -> list[str]:

@@ -5,6 +5,7 @@ asserts. Without the model's config only what needs no sizes is told. The loader
 into the corner of a buffer: smaller ones are accepted, larger ones are not.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -33,6 +34,8 @@ from inkling_cli.checks.launch.vllm.refusal import Factors, Reason, Refusal, che
 from inkling_cli.checks.launch.vllm.wrapping import SHARED_FLAG, is_wrapped
 
 DEFAULT_MAX_RANK = 16
+_LAYOUT = re.compile(r"\.mlp\.experts\.(?:w[123]|\d+\.(?:gate|up|down)_proj)\.")
+"""Names of experts whose layout a flag of the launch decides on."""
 
 
 @dataclass
@@ -52,6 +55,23 @@ def refusals(subject: LaunchSubject, facts: AdapterFacts) -> tuple[Refusal, ...]
         return (*loaded.refusals, *_missing_plain(loaded.modules, None))
     loader = _Loader(subject, facts, known, loaded.modules)
     return tuple(loader.refusals())
+
+
+def is_refused_for_itself(subject: LaunchSubject, facts: AdapterFacts) -> bool:
+    """Return whether vLLM refuses an adapter under every launch, not for a flag or a rank limit.
+
+    What it would drop of an adapter that another launch serves is worth telling already.
+    """
+    return any(
+        not (refusal.reason is Reason.UNEXPECTED_MODULE and _LAYOUT.search(refusal.name))
+        and not (refusal.reason is Reason.TOO_LARGE and facts.max_rank > _rank_limit(subject))
+        for refusal in refusals(subject, facts)
+    )
+
+
+def _rank_limit(subject: LaunchSubject) -> int:
+    rank = parse_integer(subject.launch.text("--max-lora-rank"))
+    return DEFAULT_MAX_RANK if rank is None else rank
 
 
 def _read_names(subject: LaunchSubject, facts: AdapterFacts, known: AdaptableModules) -> _Loaded:
@@ -107,8 +127,7 @@ class _Loader:
         self.known = known
         self.modules = modules
         self.shared = subject.launch.is_on(SHARED_FLAG)
-        rank = parse_integer(subject.launch.text("--max-lora-rank"))
-        self.rank = DEFAULT_MAX_RANK if rank is None else rank
+        self.rank = _rank_limit(subject)
         self.expert_layers = {
             path: layer for path, layer in known.expert_layers.items() if is_wrapped(path, subject)
         }
