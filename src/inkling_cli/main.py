@@ -104,7 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     asked = next((word for word in arguments if not word.startswith("-")), "")
-    app = build_app([asked] if asked in COMMANDS else COMMANDS)
+    needs_none = list(arguments) == ["--version"]
+    app = build_app([asked] if asked in COMMANDS else [] if needs_none else COMMANDS)
     command = typer.main.get_command(app)
     result = command.main(list(arguments), prog_name="inkling", standalone_mode=False)
     return int(result or ExitCode.CLEAN)
