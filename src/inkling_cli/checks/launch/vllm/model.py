@@ -102,7 +102,7 @@ def check_sliding_layers_not_seen(subject: LaunchSubject) -> Iterator[Defect]:
         yield _config_defect(
             subject,
             "local_layer_ids",
-            f"has {len(sliding)} sliding layers of {spec.num_layers}, vLLM sees {len(local)}: "
+            f"has {len(sliding)} of {spec.num_layers} layers sliding, vLLM sees {len(local)}: "
             "it reads `local_layer_ids` alone",
         )
 
@@ -129,7 +129,7 @@ def check_dense_layers_not_seen(subject: LaunchSubject) -> Iterator[Defect]:
         defect = _config_defect(
             subject,
             "dense_mlp_idx",
-            f"has {len(dense)} dense layers of {spec.num_layers}, vLLM sees the first {count}: "
+            f"has {len(dense)} of {spec.num_layers} layers dense, vLLM sees the first {count}: "
             "it reads `dense_mlp_idx` alone",
         )
         has_weights = subject.launch.text("--load-format") != "dummy"
