@@ -6,9 +6,9 @@ from enum import StrEnum
 class Stage(StrEnum):
     """Where a launch ends. The names of an engine's own steps, from the first to the last.
 
-    vLLM goes through command-line, engine-config, model, wrap and adapter-load; SGLang through
-    command-line, server-args, model, startup, dynamic-load and first-use. `served` is no failure:
-    the server answers, but not as the launch meant.
+    vLLM goes through command-line, engine-config, model, wrap, startup, adapter-load and first-use;
+    SGLang through command-line, server-args, model, startup, dynamic-load and first-use. `served`
+    is no failure: the server answers, but not as the launch meant.
     """
 
     COMMAND_LINE = "command-line"
