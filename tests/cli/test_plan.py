@@ -10,7 +10,7 @@ import pytest
 
 from checks.adapter_folders import EXPERTS, HIDDEN, INNER
 from inkling_cli.checks.launch.memory_plan import plan_launch
-from inkling_cli.checks.launch.read import read_launches
+from inkling_cli.checks.launch.read import launches_of, read_source
 from inkling_cli.checks.launch.subject import resolve_launch
 from inkling_cli.main import main
 from inkling_cli.render.bars import ASCII, UNICODE, Blocks, blocks_for
@@ -167,7 +167,7 @@ class TestNumbers:
 @pytest.mark.usefixtures("in_workspace")
 class TestPicture:
     def test_a_narrow_terminal_gets_sums_without_bars(self):
-        (launch,) = read_launches(["small.sh"])
+        (launch,) = launches_of(read_source(["small.sh"]))
         subject = resolve_launch(launch, model="inkling-small")
         found, assumed = plan_launch(subject, 141 << 30)
         shown = render_plan(subject, found, assumed, UNICODE, 50).plain

@@ -9,7 +9,7 @@ from inkling_cli.checks.launch.launch import ENVIRONMENT, Variable
 from inkling_cli.checks.launch.outcome import refusing_stage
 from inkling_cli.checks.launch.parse.adapter_refs import parse_given_adapters
 from inkling_cli.checks.launch.parse.given import Given
-from inkling_cli.checks.launch.read import read_launches
+from inkling_cli.checks.launch.read import launches_of, read_source
 from inkling_cli.checks.launch.subject import resolve_launch
 
 
@@ -27,7 +27,7 @@ def judge(
     words = [word.replace("{root}", str(root)) for word in words]
     place = Location(ENVIRONMENT)
     variables = {name: Variable(name, value, place) for name, value in env.items()}
-    (launch,) = read_launches(words, Given(variables))
+    (launch,) = launches_of(read_source(words), Given(variables))
     given = [f"oracle={later}".replace("{root}", str(root))] if later else []
     adapters = parse_given_adapters(given, Location(key="--lora"))
     subject = resolve_launch(launch, None, None, adapters)

@@ -19,7 +19,7 @@ from inkling_cli.checks.launch import LAUNCH_RULES
 from inkling_cli.checks.launch.launch import ENVIRONMENT, Variable
 from inkling_cli.checks.launch.outcome import refusing_stage
 from inkling_cli.checks.launch.parse.given import Given
-from inkling_cli.checks.launch.read import read_launches
+from inkling_cli.checks.launch.read import launches_of, read_source
 from inkling_cli.checks.launch.subject import resolve_launch
 
 RECORD = Path(__file__).with_name("vllm_verdicts.jsonl")
@@ -44,7 +44,7 @@ def outcome(verdict: dict[str, Any], root: Path) -> str | None:
     words = [word.replace("{root}", str(root)) for word in verdict["words"]]
     place = Location(ENVIRONMENT)
     variables = {name: Variable(name, value, place) for name, value in verdict["env"].items()}
-    (launch,) = read_launches(words, Given(variables))
+    (launch,) = launches_of(read_source(words), Given(variables))
     subject = resolve_launch(launch)
     findings = LAUNCH_RULES.check(subject, subject.engine, subject.described_version)
     stage = refusing_stage(findings)

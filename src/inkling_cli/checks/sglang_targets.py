@@ -7,10 +7,11 @@ does not have; only the words `all` and `all-linear`, or runtime names, work on 
 
 from collections.abc import Iterable
 
+from inkling_cli.memory.setup import SGLANG_TARGETS
 from inkling_runtime.adapter.lora_config import LoraConfig
 from inkling_runtime.errors import format_names
 
-POOL_TARGETS = ("qkvr", "wo_ud", "gate_up_proj", "down_proj", "embed_tokens", "lm_head")
+POOL_TARGETS = SGLANG_TARGETS
 """Every module of an Inkling that SGLang can adapt, by its runtime name."""
 
 ALL_WORDS = ("all", "all-linear")

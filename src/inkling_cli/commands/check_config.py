@@ -6,14 +6,9 @@ from typing import Annotated
 
 import typer
 
-from inkling_cli.checks.finding import Location, Report, Severity, sort_findings
+from inkling_cli.checks.finding import Report, Severity, sort_findings
 from inkling_cli.checks.launch.fix.write_source import require_writable, write_source
-from inkling_cli.checks.launch.inputs import check_sources, read_sources
-from inkling_cli.checks.launch.judge import Judge
-from inkling_cli.checks.launch.launch import COMMAND_LINE
-from inkling_cli.checks.launch.parse.adapter_refs import parse_given_adapters
-from inkling_cli.checks.launch.parse.given import Given
-from inkling_cli.checks.launch.read import read_environment
+from inkling_cli.checks.launch.inputs import check_sources, make_judge, read_sources
 from inkling_cli.exit_codes import FailOn, exit_code_of
 from inkling_cli.memory.gpu_memory import parse_gpu_memory
 from inkling_cli.options import (
@@ -88,10 +83,16 @@ def check_config(
     was changed and what is left is said on stderr.
     """
     output = Output("check-config", output_format)
-    environment = read_environment(os.environ if inherit_env else {}, env or (), env_file or ())
-    adapters = parse_given_adapters(lora or (), Location(COMMAND_LINE, key="--lora"))
-    gpu_bytes = None if gpu_memory is None else parse_gpu_memory(gpu_memory)
-    judge = Judge(Given(environment, engine, engine_version, gpu_bytes), model, adapters)
+    judge = make_judge(
+        engine=engine,
+        version=engine_version,
+        model=model,
+        lora=lora or (),
+        env=env or (),
+        env_files=env_file or (),
+        inherited=os.environ if inherit_env else {},
+        gpu_memory=None if gpu_memory is None else parse_gpu_memory(gpu_memory),
+    )
     sources = read_sources(launch)
     as_text = fix and not write and not output.is_json
     if fix and not write:

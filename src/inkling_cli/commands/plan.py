@@ -3,14 +3,10 @@
 import os
 import sys
 
-from inkling_cli.checks.finding import Location, Severity
-from inkling_cli.checks.launch.inputs import check_sources, read_sources
-from inkling_cli.checks.launch.judge import Judge, Judged
-from inkling_cli.checks.launch.launch import COMMAND_LINE
+from inkling_cli.checks.finding import Severity
+from inkling_cli.checks.launch.inputs import check_sources, make_judge, read_sources
+from inkling_cli.checks.launch.judge import Judged
 from inkling_cli.checks.launch.memory_plan import plan_launch
-from inkling_cli.checks.launch.parse.adapter_refs import parse_given_adapters
-from inkling_cli.checks.launch.parse.given import Given
-from inkling_cli.checks.launch.read import read_environment
 from inkling_cli.exit_codes import ExitCode
 from inkling_cli.memory.gpu_memory import parse_gpu_memory
 from inkling_cli.options import (
@@ -59,9 +55,15 @@ def plan(
     """
     output = Output("plan", output_format)
     gpu_bytes = parse_gpu_memory(gpu_memory) if gpu_memory is not None else None
-    environment = read_environment(os.environ if inherit_env else {}, env or (), env_file or ())
-    adapters = parse_given_adapters(lora or (), Location(COMMAND_LINE, key="--lora"))
-    judge = Judge(Given(environment, engine, engine_version), model, adapters)
+    judge = make_judge(
+        engine=engine,
+        version=engine_version,
+        model=model,
+        lora=lora or (),
+        env=env or (),
+        env_files=env_file or (),
+        inherited=os.environ if inherit_env else {},
+    )
     judged = check_sources(judge, read_sources(launch), skip_others=False, fix=False).judged
     planned = [(found.subject, *plan_launch(found.subject, gpu_bytes)) for found in judged]
     text = render_plans(planned, blocks_for(sys.stdout.encoding), output.width)

@@ -3,12 +3,9 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from inkling_cli.memory.setup import Setup
+from inkling_cli.memory.setup import SGLANG_TARGETS, Setup
 from inkling_cli.memory.sizes import Sizes, sizes_of
 from inkling_runtime.adapter.model_spec import ModelSpec
-
-SGLANG_TARGETS = ("qkvr", "wo_ud", "gate_up_proj", "down_proj", "embed_tokens", "lm_head")
-"""Every module that SGLang's pool can have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,9 @@ from typing import Literal
 
 EngineName = Literal["vllm", "sglang"]
 
+SGLANG_TARGETS = ("qkvr", "wo_ud", "gate_up_proj", "down_proj", "embed_tokens", "lm_head")
+"""Every module of an Inkling that SGLang's pool of slots can have, by its runtime name."""
+
 
 class WeightFormat(StrEnum):
     """How the routed experts of the base model are stored; everything else is bf16."""

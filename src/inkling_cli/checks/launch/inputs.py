@@ -1,15 +1,19 @@
 """The inputs of one run: one command, or one or several files; some may hold no launch."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from inkling_cli.checks.finding import Finding
+from inkling_cli.checks.engine import Engine
+from inkling_cli.checks.finding import Finding, Location
 from inkling_cli.checks.launch.fix.fixing import Fixed, fix_text
 from inkling_cli.checks.launch.judge import Judge, Judged
+from inkling_cli.checks.launch.launch import COMMAND_LINE
+from inkling_cli.checks.launch.parse.adapter_refs import parse_given_adapters
+from inkling_cli.checks.launch.parse.given import Given
 from inkling_cli.checks.launch.parse.no_launch import NoLaunchError
-from inkling_cli.checks.launch.read import LaunchSource, read_source
+from inkling_cli.checks.launch.read import LaunchSource, read_environment, read_source
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,27 @@ class Checked:
     def fixed(self) -> tuple[Finding, ...]:
         """The findings that were remedied."""
         return tuple(finding for _, fix in self.fixes for finding in fix.fixed)
+
+
+def make_judge(
+    *,
+    engine: Engine | None = None,
+    version: str | None = None,
+    model: str | None = None,
+    lora: Sequence[str] = (),
+    env: Sequence[str] = (),
+    env_files: Sequence[str] = (),
+    inherited: Mapping[str, str],
+    gpu_memory: int | None = None,
+) -> Judge:
+    """Return a judge of launches with what the options of a command say beside them.
+
+    Raises:
+        InklingError: a variable has no name, or an env file cannot be read.
+    """
+    environment = read_environment(inherited, env, env_files)
+    adapters = parse_given_adapters(lora, Location(COMMAND_LINE, key="--lora"))
+    return Judge(Given(environment, engine, version, gpu_memory), model, adapters)
 
 
 def read_sources(words: Sequence[str]) -> tuple[LaunchSource, ...]:

@@ -17,6 +17,7 @@ from inkling_cli.checks.launch.vllm.limits import (
     DEFAULT_MAX_LORAS,
     DEFAULT_MAX_RANK,
 )
+from inkling_cli.checks.launch.vllm.sizes import ENDINGS
 from inkling_cli.checks.sglang_targets import POOL_TARGETS
 from inkling_cli.memory.setup import Parallel, Setup, WeightFormat
 from inkling_runtime.adapter.model_spec import ModelSpec
@@ -43,8 +44,6 @@ _RATIO = 0.1
 
 _MOST = 1_000_000
 """A number above it is a slip of the pen and counts as not given."""
-
-_SIZE_UNITS = {"": 1, "k": 1000, "m": 1000**2, "K": 1 << 10, "M": 1 << 20}
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,4 +204,4 @@ def _kv_bytes(launch: Launch) -> Fraction:
 def _tokens(launch: Launch, name: str) -> int | None:
     """Return a number of tokens above zero, `32k` and `32K` as vLLM reads them."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([kKmM]?)", launch.text(name) or "")
-    return int(float(match[1]) * _SIZE_UNITS[match[2]]) or None if match else None
+    return int(float(match[1]) * ENDINGS.get(match[2], 1)) or None if match else None

@@ -78,15 +78,6 @@ def launches_of(source: LaunchSource, given: Given = NOTHING) -> tuple[Launch, .
     return tuple(_with_config(launch) for launch in launches)
 
 
-def read_launches(words: Sequence[str], given: Given = NOTHING) -> tuple[Launch, ...]:
-    """Return the launches of `inkling check-config`'s arguments.
-
-    Raises:
-        InklingError: nothing there, not text, or no launch.
-    """
-    return launches_of(read_source(words), given)
-
-
 @dataclass(frozen=True, slots=True)
 class _Beside:
     """Reads files beside a launch's; none are beside standard input."""

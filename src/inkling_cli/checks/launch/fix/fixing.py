@@ -73,11 +73,13 @@ def _identity(index: int, finding: Finding) -> _Identity:
 
 def _iter_changed(text: str, subject: LaunchSubject, change: Change | None) -> Iterator[str]:
     """Yield the texts that a change could make of a launch's, the most natural one first."""
+    if change is None:
+        return
     launches = [subject.launch]
     if isinstance(place := subject.launch.variable_place, ScriptStatement):
         launches.append(replace(subject.launch, variable_place=place.in_front()))
-    for launch in launches if change else ():
-        edits = plan_edits(launch, change or Change(), subject.described_version)
+    for launch in launches:
+        edits = plan_edits(launch, change, subject.described_version)
         changed = None if edits is None else apply_edits(text, edits)
         if changed is not None and changed != text:
             yield changed

@@ -25,7 +25,7 @@ from inkling_cli.checks.launch.parse.shell_expand import Expander
 from inkling_cli.checks.launch.parse.shell_words import iter_words
 from inkling_cli.checks.launch.text.origins import NodeOrigin, WordOrigin
 from inkling_cli.checks.launch.text.places import CommandEnd, ListEnd, OptionPlace, VariablePlace
-from inkling_cli.checks.launch.text.source import Embedded, FileText
+from inkling_cli.checks.launch.text.source import Embedded, FileText, unchangeable
 from inkling_cli.checks.launch.text.yaml_nodes import embed_scalar
 
 Substitute = Callable[[Embedded], Embedded]
@@ -144,10 +144,7 @@ def _script_of(container: Container, word: Argument) -> Embedded:
             if found is not None:
                 return found
     assert isinstance(word.origin, WordOrigin)
-    around = word.origin.embedded
-    start, end = word.origin.span
-    size = len(word.text)
-    return Embedded(around.file, word.text, [start] * size, [end] * size, lambda new: None)
+    return unchangeable(word.origin.embedded.file, word.text, *word.origin.span)
 
 
 def _finish(launch: Launch, container: Container, file: FileText) -> Launch:

@@ -30,7 +30,7 @@ from inkling_cli.checks.launch.parse.wrappers import (
 )
 from inkling_cli.checks.launch.text.origins import WordOrigin
 from inkling_cli.checks.launch.text.places import CommandEnd, ScriptStatement, VariablePlace
-from inkling_cli.checks.launch.text.source import Embedded
+from inkling_cli.checks.launch.text.source import Embedded, unchangeable
 from inkling_runtime.errors import InklingError
 
 _CONTROL_WORDS = frozenset(
@@ -304,7 +304,8 @@ class _Shell:
         names = [word.text for word in words]
         text = " ".join(names[names.index("eval") + 1 :])
         start = words[0].origin.start if isinstance(words[0].origin, WordOrigin) else 0
-        inner = embed_nowhere(self.embedded, text, start)
+        at, _ = self.embedded.span(start, start)
+        inner = unchangeable(self.embedded.file, text, at, at)
         shell = _Shell(inner, self.given, self.form, place, self.container, self.depth + 1, state)
         yield from shell.follow()
 
@@ -325,22 +326,13 @@ def parse_nested(
     word = find_shell_text(words)
     if word is None:
         return
-    inner = embed_nowhere(around, word.text, 0)
-    if word.origin:
-        start, end = word.origin.span
-        inner = replace(inner, starts=[start] * len(word.text), ends=[end] * len(word.text))
+    start, end = word.origin.span if word.origin else around.span(0, 0)
+    inner = unchangeable(around.file, word.text, start, end)
     variables = variables_behind(
         words[: words.index(word)], given.environment, given, around.file.name
     )
     given = given.with_environment(variables)
     yield from parse_script(inner, given, form, place, container=container, depth=depth)
-
-
-def embed_nowhere(around: Embedded, text: str, start: int) -> Embedded:
-    """Return a text that was made, with the line of a place of another; nothing can be written."""
-    place, _ = around.span(start, start)
-    size = len(text)
-    return Embedded(around.file, text, [place] * size, [place] * size, lambda new: None)
 
 
 def _unquoted(word: Word) -> str:

@@ -50,9 +50,6 @@ class Traced:
         return places[0][0], places[-1][1]
 
 
-EMPTY = Traced("", ())
-
-
 def untraced(text: str) -> Traced:
     """Return a text whose characters stand nowhere."""
     return Traced(text, (None,) * len(text))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.advice import launch_defect
-from inkling_cli.checks.launch.options.table import option_table, parse_number
+from inkling_cli.checks.launch.options.table import is_json, option_table, parse_number
 from inkling_cli.checks.launch.parse.arguments import is_unknown
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.sglang.argument_limits import (
@@ -66,7 +66,7 @@ def check_value_not_an_object(subject: LaunchSubject) -> Iterator[Defect]:
         use, text = subject.launch.use(name), subject.launch.text(name)
         if use is None or text is None or is_unknown(text) or not table.spec(name).takes(text):
             continue
-        if not (_is_json(text) if name in JSON_TEXTS else _is_object(text)):
+        if not (is_json(text) if name in JSON_TEXTS else _is_object(text)):
             yield Defect(
                 f"`{name}` is `{text}`, expected a JSON object",
                 f"write an object: `{name} '{{…}}'`",
@@ -134,13 +134,5 @@ def check_log_level_unknown(subject: LaunchSubject) -> Iterator[Defect]:
         )
 
 
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
 def _is_object(text: str) -> bool:
-    return _is_json(text) and isinstance(json.loads(text), dict)
+    return is_json(text) and isinstance(json.loads(text), dict)

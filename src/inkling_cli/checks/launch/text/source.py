@@ -106,6 +106,15 @@ class Embedded:
         return None if written is None else Edit(*self.span(start, end), written)
 
 
+def unchangeable(file: FileText, text: str, start: int, end: int) -> Embedded:
+    """Return a text that stands at one place of a file as a whole; nothing can be written there.
+
+    It has lines, and no more: a text that was made, or one whose places are not known one by one.
+    """
+    size = len(text)
+    return Embedded(file, text, [start] * size, [end] * size, lambda new: None)
+
+
 def whole_file(file: FileText) -> Embedded:
     """Return a file's text as its own content, line breaks made one character."""
     text = file.text

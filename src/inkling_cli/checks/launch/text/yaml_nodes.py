@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from inkling_cli.checks.launch.text.source import Embedded, FileText
+from inkling_cli.checks.launch.text.source import Embedded, FileText, unchangeable
 from inkling_runtime.errors import InklingError
 
 _MAX_VALUES = 10_000
@@ -138,8 +138,7 @@ def embed_scalar(file: FileText, node: yaml.ScalarNode) -> Embedded:
     else:
         places = _plain_places(raw, node.value, is_quoted=node.style == "'")
     if places is None:
-        size = len(node.value)
-        return Embedded(file, node.value, [start] * size, [end] * size, lambda new: None)
+        return unchangeable(file, node.value, start, end)
     starts = [start + place[0] for place in places]
     ends = [start + place[1] for place in places]
     return Embedded(file, node.value, starts, ends, _Put(file, node).put)

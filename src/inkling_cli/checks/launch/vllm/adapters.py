@@ -7,10 +7,10 @@ from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.advice import format_adapters, launch_defect
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
+from inkling_cli.checks.launch.vllm.wrapping import SHARED_FLAG
 from inkling_cli.checks.rule import Defect
 from inkling_cli.checks.stage import Stage
 
-_SHARED = "--enable-moe-shared-loras"
 _BOTH = "serve adapters of the two layouts on two servers, or convert one to the other's layout"
 
 
@@ -64,16 +64,16 @@ def check_shared_outer_without_flag(subject: LaunchSubject) -> Iterator[Defect]:
     layouts cannot be served together.
     """
     stacked = [adapter for adapter in subject.adapters if adapter.stacked_experts()]
-    if stacked and subject.lora_enabled and not subject.launch.is_on(_SHARED):
+    if stacked and subject.lora_enabled and not subject.launch.is_on(SHARED_FLAG):
         message = (
             f"{format_adapters(stacked)} {'has' if len(stacked) == 1 else 'have'} shared-outer "
-            f"experts (`{stacked[0].stacked_experts()[0]}`), expected `{_SHARED}`"
+            f"experts (`{stacked[0].stacked_experts()[0]}`), expected `{SHARED_FLAG}`"
         )
         if any(adapter.numbered_experts() for adapter in subject.adapters):
-            yield Defect(message, _BOTH, subject.at(_SHARED))
+            yield Defect(message, _BOTH, subject.at(SHARED_FLAG))
         else:
-            options = {_SHARED: ""}
-            yield launch_defect(subject.launch, message, subject.at(_SHARED), options=options)
+            options = {SHARED_FLAG: ""}
+            yield launch_defect(subject.launch, message, subject.at(SHARED_FLAG), options=options)
 
 
 @LAUNCH_RULES.rule(
@@ -96,12 +96,14 @@ def check_per_expert_with_shared_flag(subject: LaunchSubject) -> Iterator[Defect
     experts if all experts have the same factor at the hidden side.
     """
     numbered = [adapter for adapter in subject.adapters if adapter.numbered_experts()]
-    if numbered and subject.lora_enabled and subject.launch.is_on(_SHARED):
+    if numbered and subject.lora_enabled and subject.launch.is_on(SHARED_FLAG):
         message = (
             f"{format_adapters(numbered)} {'has' if len(numbered) == 1 else 'have'} experts one by "
-            f"one (`{numbered[0].numbered_experts()[0]}`), expected no `{_SHARED}`"
+            f"one (`{numbered[0].numbered_experts()[0]}`), expected no `{SHARED_FLAG}`"
         )
         if any(adapter.stacked_experts() for adapter in subject.adapters):
-            yield Defect(message, _BOTH, subject.at(_SHARED))
+            yield Defect(message, _BOTH, subject.at(SHARED_FLAG))
         else:
-            yield launch_defect(subject.launch, message, subject.at(_SHARED), remove=[_SHARED])
+            yield launch_defect(
+                subject.launch, message, subject.at(SHARED_FLAG), remove=[SHARED_FLAG]
+            )

@@ -13,7 +13,7 @@ from inkling_cli.checks.rule import Defect
 from inkling_cli.checks.stage import Stage
 
 _MULTIMEM = "INKLING_MULTIMEM_AR"
-_DUAL_STREAM = "VLLM_LORA_ENABLE_DUAL_STREAM"
+DUAL_STREAM = "VLLM_LORA_ENABLE_DUAL_STREAM"
 _DEVICE = "VLLM_TARGET_DEVICE"
 _CONFIG = Stage.ENGINE_CONFIG
 
@@ -66,9 +66,9 @@ def check_dual_stream_without_gpu(subject: LaunchSubject) -> Iterator[Defect]:
     if subject.lora_enabled and _dual_stream(subject) and device == "cpu":
         yield launch_defect(
             subject.launch,
-            f"`{_DUAL_STREAM}` is on and `{_DEVICE}` is `{device}`, expected a GPU",
-            subject.at(_DUAL_STREAM),
-            variables={_DUAL_STREAM: "0"},
+            f"`{DUAL_STREAM}` is on and `{_DEVICE}` is `{device}`, expected a GPU",
+            subject.at(DUAL_STREAM),
+            variables={DUAL_STREAM: "0"},
         )
 
 
@@ -88,8 +88,8 @@ def check_dual_stream_with_fully_sharded(subject: LaunchSubject) -> Iterator[Def
     if subject.lora_enabled and _dual_stream(subject) and fully_sharded:
         yield launch_defect(
             subject.launch,
-            f"`{_DUAL_STREAM}` is on and so is `--fully-sharded-loras`, which turns it off",
-            subject.at(_DUAL_STREAM),
+            f"`{DUAL_STREAM}` is on and so is `--fully-sharded-loras`, which turns it off",
+            subject.at(DUAL_STREAM),
             remove=["--fully-sharded-loras"],
         )
 
@@ -106,17 +106,17 @@ def check_dual_stream_not_a_number(subject: LaunchSubject) -> Iterator[Defect]:
 
     *How to fix*: set it to `1` or `0`.
     """
-    value = subject.launch.variable(_DUAL_STREAM)
+    value = subject.launch.variable(DUAL_STREAM)
     if value is None or is_unknown(value):
         return
     if subject.lora_enabled and parse_integer(value) is None:
         yield launch_defect(
             subject.launch,
-            f"`{_DUAL_STREAM}` is `{value}`, expected `0` or `1`",
-            subject.at(_DUAL_STREAM),
-            variables={_DUAL_STREAM: "1"},
+            f"`{DUAL_STREAM}` is `{value}`, expected `0` or `1`",
+            subject.at(DUAL_STREAM),
+            variables={DUAL_STREAM: "1"},
         )
 
 
 def _dual_stream(subject: LaunchSubject) -> bool:
-    return bool(parse_integer(subject.launch.variable(_DUAL_STREAM)))
+    return bool(parse_integer(subject.launch.variable(DUAL_STREAM)))

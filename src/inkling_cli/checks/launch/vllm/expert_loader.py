@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from inkling_cli.checks.launch.vllm.layers import Slot
+from inkling_cli.checks.launch.vllm.layers import PROJECTIONS, STACKS, Slot
 from inkling_cli.checks.launch.vllm.refusal import (
     Factors,
     Reason,
@@ -12,8 +12,6 @@ from inkling_cli.checks.launch.vllm.refusal import (
 )
 
 Modules = Mapping[str, Factors]
-_STACKS = ("w1", "w2", "w3")
-_PROJECTIONS = ("gate_proj", "down_proj", "up_proj")
 
 
 def check_packed(modules: Modules, path: str, *, may_convert: bool) -> Iterator[Refusal]:
@@ -26,12 +24,12 @@ def check_stacks(
     modules: Modules, path: str, number: int, slot: Slot, rank: int
 ) -> Iterator[Refusal]:
     """Yield what is missing or too large in a layer's shared-outer stacks."""
-    stacks = {name: modules.get(f"{path}.{name}") for name in _STACKS}
+    stacks = {name: modules.get(f"{path}.{name}") for name in STACKS}
     present = [name for name, factors in stacks.items() if factors is not None]
     if not present:
         return
-    if len(present) < len(_STACKS):
-        lacking = next(name for name in _STACKS if name not in present)
+    if len(present) < len(STACKS):
+        lacking = next(name for name in STACKS if name not in present)
         message = f"it has experts.{present[0]} but no experts.{lacking}"
         yield Refusal(Reason.MISSING_EXPERTS, path, message)
         return
@@ -63,7 +61,7 @@ def check_numbered(
     """Yield what is missing, unlike or too large in a layer's experts stored one by one."""
     found = {
         (expert, name): modules.get(f"{path}.{expert}.{name}")
-        for name in _PROJECTIONS
+        for name in PROJECTIONS
         for expert in range(number)
     }
     if not any(found.values()):
@@ -75,7 +73,7 @@ def check_numbered(
         yield Refusal(Reason.MISSING_EXPERTS, path, message)
         return
     down = Slot(slot.outputs, slot.inputs)
-    for name in _PROJECTIONS:
+    for name in PROJECTIONS:
         layer = [experts[expert, name] for expert in range(number)]
         refusals = [*_check_alike(layer)]
         for factors in layer:

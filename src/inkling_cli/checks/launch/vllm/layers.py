@@ -17,6 +17,11 @@ W13 = ("w1", "w3")
 """The slices of the shared experts' fused projection `w13`."""
 PARENTS = {**dict.fromkeys(QKVR, "qkvr"), **dict.fromkeys(W13, "w13")}
 """Slice → the module that holds it."""
+STACKS = ("w1", "w2", "w3")
+"""The routed experts of a layer as stacks, under `experts`."""
+EXPERT_STACKS = tuple(f"experts.{name}" for name in STACKS)
+PROJECTIONS = ("gate_proj", "down_proj", "up_proj")
+"""The parts of one routed expert, under `experts.N`."""
 HEAD = "lm_head"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from inkling_cli.checks.launch.subject import LaunchSubject, UnreadAdapter
 from inkling_cli.checks.launch.vllm.adapter_config import refused_settings
-from inkling_cli.checks.launch.vllm.loader import DEFAULT_MAX_RANK
+from inkling_cli.checks.launch.vllm.limits import rank_limit
 from inkling_runtime.adapter.adapter import WEIGHTS_NAME
 from inkling_runtime.adapter.lora_config import CONFIG_NAME
 from inkling_runtime.adapter.regular_file import open_regular
@@ -28,9 +28,7 @@ def takes_config(subject: LaunchSubject, unread: UnreadAdapter) -> bool:
         read_header(folder / WEIGHTS_NAME)
         with open_regular(folder / CONFIG_NAME) as file:
             values = json.loads(file.read().decode("utf-8"))
-        limit = subject.launch.integer("--max-lora-rank")
-        limit = DEFAULT_MAX_RANK if limit is None else limit
-        return isinstance(values, dict) and _is_taken(values, limit)
+        return isinstance(values, dict) and _is_taken(values, rank_limit(subject.launch))
     except (InklingError, OSError, RuntimeError, ValueError, re.error):
         return False
 

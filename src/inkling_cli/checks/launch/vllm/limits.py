@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.advice import format_adapters, launch_defect
+from inkling_cli.checks.launch.launch import Launch
 from inkling_cli.checks.launch.options.table import option_table
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
@@ -17,6 +18,12 @@ ALLOWED_RANKS = tuple(
 DEFAULT_MAX_RANK = 16
 DEFAULT_MAX_LORAS = 1
 _CONFIG = Stage.ENGINE_CONFIG
+
+
+def rank_limit(launch: Launch) -> int:
+    """Return `--max-lora-rank`, its default where it is not given."""
+    rank = launch.integer("--max-lora-rank")
+    return DEFAULT_MAX_RANK if rank is None else rank
 
 
 def smallest_allowed_rank(rank: int) -> int | None:
@@ -119,9 +126,9 @@ def check_rank_above_max_lora_rank(subject: LaunchSubject) -> Iterator[Defect]:
 
     *How to fix*: raise `--max-lora-rank` to the next allowed rank. Every slot grows with it.
     """
-    limit = subject.launch.integer("--max-lora-rank")
-    shown = f"{limit}" if limit is not None else f"{DEFAULT_MAX_RANK} where it is not given"
-    limit = DEFAULT_MAX_RANK if limit is None else limit
+    limit = rank_limit(subject.launch)
+    is_given = subject.launch.integer("--max-lora-rank") is not None
+    shown = f"{limit}" if is_given else f"{limit} where it is not given"
     above = [adapter for adapter in subject.adapters if adapter.max_rank > limit]
     if not above or not subject.lora_enabled:
         return

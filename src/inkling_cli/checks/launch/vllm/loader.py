@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
-from inkling_cli.checks.launch.launch import parse_integer
 from inkling_cli.checks.launch.options.table import read_json_object
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.launch.vllm.expert_loader import (
@@ -25,6 +24,7 @@ from inkling_cli.checks.launch.vllm.layers import (
     AdaptableModules,
     adaptable_modules,
 )
+from inkling_cli.checks.launch.vllm.limits import rank_limit
 from inkling_cli.checks.launch.vllm.loader_names import (
     is_base_copy,
     is_expected,
@@ -33,7 +33,6 @@ from inkling_cli.checks.launch.vllm.loader_names import (
 from inkling_cli.checks.launch.vllm.refusal import Factors, Reason, Refusal, check_size
 from inkling_cli.checks.launch.vllm.wrapping import SHARED_FLAG, is_wrapped
 
-DEFAULT_MAX_RANK = 16
 _LAYOUT = re.compile(r"\.mlp\.experts\.(?:w[123]|\d+\.(?:gate|up|down)_proj)\.")
 """Names of experts whose layout a flag of the launch decides on."""
 
@@ -64,14 +63,9 @@ def is_refused_for_itself(subject: LaunchSubject, facts: AdapterFacts) -> bool:
     """
     return any(
         not (refusal.reason is Reason.UNEXPECTED_MODULE and _LAYOUT.search(refusal.name))
-        and not (refusal.reason is Reason.TOO_LARGE and facts.max_rank > _rank_limit(subject))
+        and not (refusal.reason is Reason.TOO_LARGE and facts.max_rank > rank_limit(subject.launch))
         for refusal in refusals(subject, facts)
     )
-
-
-def _rank_limit(subject: LaunchSubject) -> int:
-    rank = parse_integer(subject.launch.text("--max-lora-rank"))
-    return DEFAULT_MAX_RANK if rank is None else rank
 
 
 def _read_names(subject: LaunchSubject, facts: AdapterFacts, known: AdaptableModules) -> _Loaded:
@@ -127,7 +121,7 @@ class _Loader:
         self.known = known
         self.modules = modules
         self.shared = subject.launch.is_on(SHARED_FLAG)
-        self.rank = _rank_limit(subject)
+        self.rank = rank_limit(subject.launch)
         self.expert_layers = {
             path: layer for path, layer in known.expert_layers.items() if is_wrapped(path, subject)
         }

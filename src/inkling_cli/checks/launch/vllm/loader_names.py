@@ -7,7 +7,13 @@ right ending on a wrong path is accepted and then reaches no module.
 from dataclasses import dataclass
 from functools import lru_cache
 
-from inkling_cli.checks.launch.vllm.layers import QKVR, W13, AdaptableModules
+from inkling_cli.checks.launch.vllm.layers import (
+    EXPERT_STACKS,
+    PROJECTIONS,
+    QKVR,
+    W13,
+    AdaptableModules,
+)
 
 _WRAPPER = "base_model.model."
 _RENAMED_PARTS = ((".w13_dn", ".gate_up_proj"), (".w2_md", ".down_proj"))
@@ -21,8 +27,6 @@ _RENAMED_BEGINNINGS = (
     ("language_model.lm_head.", "lm_head."),
 )
 _BASE_COPIES = (".embed_tokens.base_layer.weight", ".lm_head.base_layer.weight")
-_STACKS = ("experts.w1", "experts.w2", "experts.w3")
-_PROJECTIONS = ("gate_proj", "down_proj", "up_proj")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +75,9 @@ def _is_expected_expert(tail: str, shared: bool, experts: int) -> bool:
     if tail == "experts":
         return True
     if shared:
-        return tail in _STACKS
+        return tail in EXPERT_STACKS
     _, number, projection = (*tail.split("."), "", "")[:3]
-    if tail.count(".") != 2 or projection not in _PROJECTIONS or not number.isdecimal():
+    if tail.count(".") != 2 or projection not in PROJECTIONS or not number.isdecimal():
         return False
     return str(int(number)) == number and (not experts or int(number) < experts)
 

@@ -4,7 +4,7 @@ import re
 
 from inkling_cli.checks.launch.launch import parse_integer
 
-_ENDINGS = {
+ENDINGS = {
     "k": 10**3,
     "K": 2**10,
     "m": 10**6,
@@ -22,4 +22,4 @@ def parse_size(text: str | None) -> int | None:
     match = _SIZE.fullmatch((text or "").strip())
     if match is None:
         return parse_integer(text)
-    return int(float(match[1]) * _ENDINGS[match[2]])
+    return int(float(match[1]) * ENDINGS[match[2]])

@@ -12,6 +12,7 @@ from inkling_cli.checks.launch.parse.arguments import is_unknown
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.launch.vllm import variable_names as names
+from inkling_cli.checks.launch.vllm.environment import DUAL_STREAM
 from inkling_cli.checks.rule import Defect
 from inkling_cli.checks.stage import Stage
 from inkling_runtime.errors import format_names
@@ -19,7 +20,6 @@ from inkling_runtime.errors import format_names
 _INTEGERS = frozenset(names.INTEGERS.split())
 _NUMBERS = frozenset(names.NUMBERS.split())
 _KNOWN = (*_INTEGERS, *_NUMBERS, *names.CHOICES, *names.OTHERS.split(), *names.OF_INKLING.split())
-_DUAL_STREAM = "VLLM_LORA_ENABLE_DUAL_STREAM"
 _VALIDATION = "--fail-on-environ-validation"
 _EXACT = {
     "INKLING_GFX950_GLUON": ("0", "1"),
@@ -99,7 +99,7 @@ def check_variable_not_a_number(subject: LaunchSubject) -> Iterator[Defect]:
     """
     for variable in _seen(subject):
         name, value = variable.name, variable.value
-        if name in _INTEGERS and name != _DUAL_STREAM and parse_integer(value) is None:
+        if name in _INTEGERS and name != DUAL_STREAM and parse_integer(value) is None:
             expected = "a whole number"
         elif name in _NUMBERS and parse_number(value) is None:
             expected = "a number"

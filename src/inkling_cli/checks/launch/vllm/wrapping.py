@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator
 
 from inkling_cli.checks.launch.parse.arguments import is_unknown
 from inkling_cli.checks.launch.subject import LaunchSubject
-from inkling_cli.checks.launch.vllm.layers import PARENTS, QKVR
+from inkling_cli.checks.launch.vllm.layers import EXPERT_STACKS, PARENTS, PROJECTIONS, QKVR
 from inkling_runtime.adapter.model_spec import ModelSpec
 
 SHARED_FLAG = "--enable-moe-shared-loras"
 TARGETS = "--lora-target-modules"
-_STACKS = ("experts.w1", "experts.w2", "experts.w3")
 _TOP = ("model", "model.embed_tokens", "model.layers", "model.norm", "logits_processor")
 _IN_EVERY_LAYER = (
     *("conv_state", "attn_norm", "attn", "attn.rel_logits_proj", "attn.q_norm", "attn.k_norm"),
@@ -92,10 +91,9 @@ def _children(last: str, subject: LaunchSubject) -> Iterable[str]:
     if last != "experts":
         return [child for child, parent in PARENTS.items() if parent == last]
     if subject.launch.is_on(SHARED_FLAG):
-        return _STACKS
+        return EXPERT_STACKS
     number = subject.model.spec.num_experts if subject.model.spec else 0
-    projections = ("gate_proj", "up_proj", "down_proj")
-    return [f"experts.{e}.{name}" for e in range(number) for name in projections]
+    return [f"experts.{e}.{name}" for e in range(number) for name in PROJECTIONS]
 
 
 def _layers(spec: ModelSpec | None) -> range:
