@@ -78,6 +78,35 @@ The outcome of a launch is what its findings make of it. It is "refused", with t
 stage `null`, where nothing known keeps it from starting. What no rule
 knows is not seen.
 
+## Verdicts
+
+`inkling check-adapter` says for each consumer what becomes of every module on disk:
+
+| fate | meaning |
+|---|---|
+| `applied` | as it is meant |
+| `dropped` | accepted, and without effect; nothing says so |
+| `misapplied` | not as it is meant: wrong rows, a wrong scale, only expert 0, one factor |
+| `refused` | the consumer says no; an engine that refuses an adapter refuses all of it |
+| `not_checked` | what decides it is not known here: without `--model`, most of it |
+
+The verdict is `applied` where every module is, `none` where every module is dropped, `refused`
+where the consumer takes nothing, `not_checked` where nothing was found and not everything was
+looked at, and `partial` otherwise. In `json` they are the key `verdicts`, one for each adapter and
+consumer, with the modules of each fate by their names on disk, the reasons, what a launch must
+pass (`requires`) and the memory of an adapter slot (`slot_bytes`).
+
+Engines are judged under a launch. By default it is the best one for the adapter, which is shown;
+`--launch FILE` takes the user's from whatever `check-config` reads, and after `--` stand the
+options of one engine as on its own command line. Then nothing is repaired: what is not given is the
+engine's default, and of the environment only what `--env`, `--env-file` or `--inherit-env` say. An
+adapter that the launch names by its path is the one that is meant; any other is added to those of
+the launch, or, with `--load dynamic`, loaded while the server runs. Without `--model` the model of
+the launch is taken, if its config.json lies on this machine.
+
+What the engines do is modelled on their own code and compared with it on recorded adapters
+([vLLM](conformance-vllm.md), [SGLang](conformance-sglang.md)); PEFT itself is loaded in the tests.
+
 ## Many files, pre-commit and CI
 
 Several files are checked in one run, with one report: `inkling check-config serving/*.sh`. With

@@ -12,9 +12,10 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from inkling_cli.exit_codes import ExitCode
 from inkling_cli.output import Output, open_streams, silence
@@ -27,6 +28,7 @@ COMMANDS = {
     "plan": "plan:plan",
     "check-adapter": "check_adapter:check",
     "convert-adapter": "convert_adapter:convert_adapter",
+    "diff": "diff:diff",
     "generate": "generate:generate",
     "demo": "demo:demo",
     "explain": "explain:explain",
@@ -39,6 +41,25 @@ def load_command(name: str) -> tuple[Callable[..., int], Sequence[str]]:
     module_name, _, function = COMMANDS[name].partition(":")
     module = import_module(f"inkling_cli.commands.{module_name}")
     return getattr(module, function), module.EXAMPLES
+
+
+class WithWords(typer.core.TyperCommand):
+    """A command that keeps what stands after `--` apart: `context.obj`, the words as a tuple."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse what stands before the first `--`."""
+        before, dashes, words = args, "", []
+        if "--" in args:
+            index = args.index("--")
+            before, dashes, words = args[:index], args[index], args[index + 1 :]
+        if dashes and not words:
+            raise InklingError("nothing stands after `--`, expected options of an engine")
+        ctx.obj = tuple(words)
+        return list(super().parse_args(ctx, before))
+
+
+_WITH_WORDS = ("check-adapter",)
+"""Commands that take options of an engine after `--`, beside arguments of their own."""
 
 
 def _show_version(is_wanted: bool) -> None:
@@ -77,7 +98,8 @@ def build_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
     epilog = format_examples([examples[0] for _, examples in commands.values()])
     app.callback(invoke_without_command=True, epilog=epilog)(inkling)
     for name, (function, examples) in commands.items():
-        app.command(name, epilog=format_examples(examples))(function)
+        kind = WithWords if name in _WITH_WORDS else typer.core.TyperCommand
+        app.command(name, cls=kind, epilog=format_examples(examples))(function)
     return app
 
 

@@ -65,6 +65,7 @@ class Output:
         checked: str,
         details: Mapping[str, Any] | None = None,
         outcomes: Sequence[str] = (),
+        head: Text | None = None,
     ) -> None:
         """Show findings.
 
@@ -73,9 +74,12 @@ class Output:
             checked: what was looked at, for the last line: `1 launch of vLLM 0.33.0`.
             details: further keys of the JSON object.
             outcomes: what becomes of what was checked, a sentence each, for people.
+            head: what people are to read first.
         """
         match self.format:
             case OutputFormat.FULL:
+                if head is not None:
+                    self._print(head)
                 self._print(render_full(report, checked, _terminal_width(sys.stdout), outcomes))
             case OutputFormat.CONCISE:
                 self._print(render_concise(report, checked))

@@ -8,6 +8,7 @@ import functools
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -158,3 +159,41 @@ def deltas_of(model: PeftModel) -> dict[str, np.ndarray]:
         elif tail in _SITES:
             found[f"{layer}.{_SITES[tail]}"] = delta if delta.ndim == 3 else delta[None]
     return {site: delta for site, delta in found.items() if delta.any()}
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What PEFT does with an adapter: `error` where it refuses it, else the wrapped model."""
+
+    error: str | None
+    model: PeftModel | None = None
+
+    @functools.cached_property
+    def state(self) -> dict[str, torch.Tensor]:
+        """Every tensor of the wrapped model."""
+        return dict(self.model.state_dict()) if self.model is not None else {}
+
+    def places(self, tensor: torch.Tensor) -> list[str]:
+        """Return the names in the wrapped model that hold these very numbers."""
+        return [
+            name
+            for name, held in self.state.items()
+            if held.shape == tensor.shape and torch.equal(held.double(), tensor.double())
+        ]
+
+    @functools.cached_property
+    def logits(self) -> torch.Tensor:
+        """The logits of a short text."""
+        return logits_of(self.model)
+
+
+def observe(kind: str, folder: Path, seed: int = 0) -> Observed:
+    """Return what PEFT does with any adapter, sound or not; what it leaves random is seeded."""
+    model = base_model(kind)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(seed)
+        try:
+            return Observed(None, PeftModel.from_pretrained(model, folder).eval())
+        except Exception as error:
+            return Observed(f"{type(error).__name__}: {error}")

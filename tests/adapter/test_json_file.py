@@ -3,36 +3,16 @@
 from pathlib import Path
 
 import pytest
+from hostile.configs import NO_OBJECTS
 from hostile.pipes import error_from_pipe
 
 from inkling_runtime.adapter.json_file import parse_json_object, read_json_object
 from inkling_runtime.errors import InklingError
 
-BROKEN = {
-    "nothing": (b"", "is not the JSON object it should be"),
-    "not JSON": (b"{r: 8}", "is not the JSON object it should be"),
-    "cut": (b'{"r": 8', "is not the JSON object it should be"),
-    "a list": (b"[1]", "it holds a list, expected an object"),
-    "null": (b"null", "it holds null, expected an object"),
-    "a string": (b'"r"', "it holds a string, expected an object"),
-    "true": (b"true", "it holds a truth value, expected an object"),
-    "a number": (b"3", "it holds a number, expected an object"),
-    "a key twice": (b'{"r": 8, "x": {"a": 1, "a": 1}}', "the key `a` stands twice"),
-    "NaN": (b'{"lora_alpha": NaN}', "`NaN` is not a JSON number"),
-    "Infinity": (b'{"lora_alpha": -Infinity}', "`-Infinity` is not a JSON number"),
-    "a float above the largest": (b'{"lora_dropout": 1e999}', "1e999"),
-    "not UTF-8": (b'{"r": "\xff"}', "is not the JSON object it should be"),
-    "a byte order mark": (b'\xef\xbb\xbf{"r": 8}', "is not the JSON object it should be"),
-    "deep nesting": (b'{"a":' + b"[" * 200_000, "is nested too deeply"),
-    "five thousand digits": (b'{"r": ' + b"9" * 5000 + b"}", "is not the JSON object"),
-    "half a surrogate pair": (rb'{"base_model_name_or_path": "\ud800"}', "surrogate"),
-    "half a surrogate pair in a key": (rb'{"x": [{"\udc00": 1}]}', "surrogate"),
-}
 
-
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("name", NO_OBJECTS)
 def test_broken_json_is_refused_by_what_is_wrong_with_it(tmp_path: Path, name: str) -> None:
-    data, message = BROKEN[name]
+    data, message = NO_OBJECTS[name]
     path = tmp_path / "adapter_config.json"
     path.write_bytes(data)
     with pytest.raises(InklingError) as caught:

@@ -12,14 +12,14 @@ from peft.utils.other import get_pattern_key
 from factories import released_adapter_config, write_json
 from inkling_runtime.adapter.lora_config import (
     beyond_plain_lora,
-    match_pattern,
     parse_lora_config,
     read_lora_config,
 )
+from inkling_runtime.adapter.pattern_table import PatternTable
 from inkling_runtime.errors import InklingError
 
 DEFECTS: dict[str, tuple[dict[str, Any], str]] = {
-    "r missing": ({"r": None}, "has r None, expected a positive integer"),
+    "r missing": ({"r": None}, "has no r, expected a positive integer"),
     "r zero": ({"r": 0}, "has r 0, expected a positive integer"),
     "r negative": ({"r": -1}, "has r -1, expected a positive integer"),
     "r true": ({"r": True}, "has r True, expected a positive integer"),
@@ -27,7 +27,7 @@ DEFECTS: dict[str, tuple[dict[str, Any], str]] = {
     "r a float": ({"r": 8.0}, "has r 8.0, expected a positive integer"),
     "r a list": ({"r": [8]}, "has r [8], expected a positive integer"),
     "r beyond any tensor": ({"r": 10**400}, "has r 1"),
-    "alpha missing": ({"lora_alpha": None}, "has lora_alpha None, expected a finite number"),
+    "alpha missing": ({"lora_alpha": None}, "has no lora_alpha, expected a finite number"),
     "alpha a string": ({"lora_alpha": "16"}, "has lora_alpha '16', expected a finite number"),
     "alpha true": ({"lora_alpha": True}, "has lora_alpha True, expected a finite number"),
     "alpha above any float": ({"lora_alpha": 10**400}, "expected a finite number"),
@@ -179,8 +179,7 @@ KEYS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(".".join)
 @given(name=NAMES, keys=st.lists(KEYS, max_size=4, unique=True))
 @settings(max_examples=300, deadline=None, derandomize=True)
 def test_patterns_match_as_peft_matches_them(name: str, keys: list[str]) -> None:
-    pattern = dict.fromkeys(keys, 1)
-    found = match_pattern(pattern, name)
+    found = PatternTable(dict.fromkeys(keys, 1)).find_key(name)
     assert (name if found is None else found) == get_pattern_key(keys, name)
 
 

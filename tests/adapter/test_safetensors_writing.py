@@ -15,10 +15,10 @@ from factories import safetensors_bytes, write_json
 from inkling_runtime.adapter.safetensors_file import (
     TensorSpec,
     format_header,
-    iter_weight_files,
     read_header,
     sort_for_file,
 )
+from inkling_runtime.adapter.weight_files import iter_weight_files
 from inkling_runtime.errors import InklingError
 
 DTYPES = {
@@ -101,6 +101,8 @@ def test_an_index_decides_which_files_belong_to_a_checkpoint(tmp_path: Path) -> 
             {"weight_map": {str(i): f"{i}.safetensors" for i in range(5)}},
             "not there: `0.safetensors`, `1.safetensors`, `2.safetensors` and 2 more",
         ),
+        ({"weight_map": {"x": "n" * 5000}}, "cannot be read: File name too long"),
+        ({"weight_map": {"x": "n" * 5000 + "/a"}}, "names files outside its folder: `nnn"),
         ([], "is not the JSON object it should be"),
     ],
 )

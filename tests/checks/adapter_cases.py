@@ -1,22 +1,28 @@
 """For every rule over adapters an adapter that breaks it, in the released schema or converted."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from checks.broken_folders import BROKEN_FOLDERS
+from checks.value_cases import VALUE_CASES
 from factories import TINY, raw_config, write_released_adapter
-from inkling_cli.checks.adapter import Consumer
+from inkling_cli.checks.adapter import Consumer, check_adapter, make_subject
+from inkling_cli.checks.adapter.files import FOLDER_RULES
+from inkling_cli.checks.adapter.folder import read_folder
+from inkling_cli.checks.finding import Finding, sort_findings
 from inkling_runtime.adapter.adapter import read_adapter
 from inkling_runtime.adapter.arrays import CONTENTS
 from inkling_runtime.adapter.convert.plan import plan_conversion
 from inkling_runtime.adapter.convert.write import write_conversion
 from inkling_runtime.adapter.dialects import DIALECTS
 from inkling_runtime.adapter.model_spec import parse_model_spec
+from inkling_runtime.adapter.values.read import read_values
 
 SPEC = parse_model_spec(raw_config())
 W1 = "language_model.layers.2.mlp.experts.w1"
-RSLORA = {"use_rslora": True}
 
 
 def convert(source, to, out):
@@ -56,43 +62,77 @@ def copy_under(name, other):
     return edit
 
 
+def add(name, *shape):
+    def edit(tensors):
+        tensors[name] = torch.ones(*shape)
+
+    return edit
+
+
+def repeat_hidden_side(tensors):
+    """Store the hidden side of all routed experts for each expert."""
+    for name, tensor in tensors.items():
+        if tensor.shape[0] == 1:
+            tensors[name] = tensor.repeat(TINY.experts, 1, 1)
+
+
+Q1 = "language_model.layers.1.attn.wq_du"
+
 INJECTED: dict[str, dict[str, Any]] = {
     "ADP001": {"edit": rename("layers.1.attn.wo_ud", "layers.1.attn.wo_du")},
-    "ADP002": {"edit": drop("language_model.layers.1.attn.wq_du.lora_B.weight")},
+    "ADP002": {"edit": drop(f"{Q1}.lora_B.weight")},
     "ADP003": {"config": {"rank_pattern": {"attn.wo_ud": 3}}},
     "ADP004": {"edit": replace_with(f"{W1}.lora_A.weight", torch.ones(2, TINY.hidden))},
-    "ADP005": {
-        "edit": copy_under(
-            "language_model.layers.1.attn.wq_du",
-            "base_model.model.language_model.layers.1.attn.wq_du",
-        )
-    },
+    "ADP005": {"edit": copy_under(Q1, f"base_model.model.{Q1}")},
     "ADP006": {"edit": rename("layers.3.attn.wo_ud", "layers.9.attn.wo_ud")},
     "ADP007": {"edit": replace_with("language_model.lm_head.lora_B.weight", torch.ones(61, 2))},
     "ADP008": {"config": {"use_dora": True}},
+    "ADP009": {"edit": add(f"{Q1}.lora_magnitude_vector", TINY.query)},
+    "ADP010": {"edit": rename("language_model.layers.", "language_model.model.layers.")},
+    "ADP011": {"edit": drop(*(f"{Q1}.lora_{factor}.weight" for factor in "AB"))},
+    "ADP012": {"config": {"lora_alpha": 0}},
+    "ADP013": {"config": {"rank_pattern": {"attn.wq_dd": 3}}},
+    "ADP014": {"config": {"alpha_pattern": {"wq_du": 4, "layers.1.attn.wq_du": 6}}},
+    "ADP015": {"config": {"lora_alpha": -8}},
+    "ADP016": {"edit": add("language_model.lm_head.base_layer.weight", TINY.vocab, TINY.hidden)},
+    "ADP017": {"edit": dict.clear},
+    "ADP018": {"edit": replace_with(f"{W1}.lora_A.weight", torch.ones(1, TINY.hidden, 2))},
+    "ADP019": {
+        "edit": replace_with(f"{W1}.lora_A.weight", torch.ones(TINY.experts, 2, TINY.hidden))
+    },
 }
 """Unsound adapters: what is changed of a sound one. Every consumer says so."""
 
-CONSUMED: dict[str, tuple[str, Consumer, dict[str, Any]]] = {
-    "VLA001": ("tinker", Consumer.VLLM, {}),
-    "VLA002": ("tinker", Consumer.VLLM, {}),
-    "VLA003": ("peft", Consumer.VLLM, {}),
-    "SGA001": ("vllm", Consumer.SGLANG, {}),
-    "SGA002": ("vllm", Consumer.SGLANG, {}),
-    "SGA003": ("peft", Consumer.SGLANG, {}),
-    "SGA004": ("tinker", Consumer.SGLANG, {"config": RSLORA}),
-    "SGA005": ("vllm", Consumer.SGLANG, {}),
-    "PFA001": ("tinker", Consumer.PEFT, {}),
+COUNTED: dict[str, dict[str, Any]] = {
+    "ADP020": {"edit": repeat_hidden_side, "groups": ["routed"]},
+    **VALUE_CASES,
 }
-"""Sound adapters that a consumer does not apply whole: their dialect, who it is, changes."""
+"""Unsound adapters whose numbers must be read to tell."""
 
 
 def write_case(code: str, folder: Path) -> tuple[Path, Consumer]:
     """Write the adapter that breaks a rule; return it with the consumer that the rule is about."""
-    if code in INJECTED:
-        return write_released_adapter(folder / "adapter", **INJECTED[code]), Consumer.NATIVE
-    dialect, consumer, changes = CONSUMED[code]
-    if dialect == "tinker":
-        return write_released_adapter(folder / "adapter", **changes), consumer
-    released = write_released_adapter(folder / "released", **changes)
-    return convert(released, dialect, folder / "adapter"), consumer
+    if code.startswith("PFA"):
+        from checks.peft_rule_cases import write_peft_case
+
+        return write_peft_case(code, folder / "adapter"), Consumer.PEFT
+    if code in BROKEN_FOLDERS:
+        BROKEN_FOLDERS[code](write_released_adapter(folder / "adapter"))
+        return folder / "adapter", Consumer.NATIVE
+    changes = {**INJECTED, **COUNTED}[code]
+    return write_released_adapter(folder / "adapter", **changes), Consumer.NATIVE
+
+
+def find(
+    adapter: Path, *consumers: Consumer, spec=SPEC, values: bool = False
+) -> tuple[Finding, ...]:
+    """Return what rules over folders and adapters find in a folder."""
+    folder = read_folder(adapter)
+    found = list(FOLDER_RULES.check(folder))
+    if folder.adapter is not None:
+        subject = make_subject(folder.adapter, spec)
+        if values:
+            numbers = read_values(folder.adapter, subject.pairs)
+            subject = replace(subject, values=numbers)
+        found += check_adapter(subject, list(consumers))
+    return sort_findings(found)

@@ -224,8 +224,22 @@ def write_world(root: Path) -> Path:
     (moved / "adapter_model.safetensors").rename(moved / "model.safetensors")
     second = write_adapter(adapters / "second-file-torn")
     (second / "more.safetensors").write_bytes(b"\0" * 4)
+    _write_what_sglang_misses(adapters)
     _write_what_vllm_refuses(root)
     return root
+
+
+def _write_what_sglang_misses(adapters: Path) -> None:
+    sinks = {n: s for n, s in modules_for_vllm(2).items() if "sink_experts" in n}
+    write_adapter(adapters / "sinks", {**attention_modules(2), **sinks})
+    half = {name: s for name, s in _per_expert_stacks(2).items() if not name.endswith("w2")}
+    half |= {name: s for name, s in shared_outer_modules(2).items() if name.endswith("w2")}
+    write_adapter(adapters / "half-shared", {**attention_modules(2), **half})
+    stray = write_adapter(adapters / "stray", {"language_model.unembed": ((2, HIDDEN), (VOCAB, 2))})
+    data = (stray / "adapter_model.safetensors").read_bytes()
+    (write_adapter(adapters / "second-file-stray") / "more.safetensors").write_bytes(data)
+    data = (adapters / "attention" / "adapter_model.safetensors").read_bytes()
+    (write_adapter(adapters / "second-file-again") / "more.safetensors").write_bytes(data)
 
 
 def _write_what_vllm_refuses(root: Path) -> None:
@@ -239,6 +253,12 @@ def _write_what_vllm_refuses(root: Path) -> None:
     write_adapter(adapters / "incomplete", incomplete)
     oversized = {**whole, _name(1, "attn.wo_ud"): ((2, QUERY + 32), (HIDDEN, 2))}
     write_adapter(adapters / "oversized", oversized)
+    narrow = {**whole, _name(0, "mlp.down_proj"): ((2, DENSE - 8), (HIDDEN, 2))}
+    write_adapter(adapters / "narrow-for-vllm", narrow)
+    write_adapter(adapters / "only-dense", dense_modules(2))
+    write_adapter(adapters / "only-shared", {**attention_modules(2), **shared_expert_modules(2)})
+    raw = {**attention_modules(2), "model.llm.layers.0.mlp.w2_md": ((2, DENSE), (HIDDEN - 1, 2))}
+    write_adapter(adapters / "short-raw-name", raw)
     packed = dict(attention_modules(2))
     for layer in (1, 2):
         wide, narrow = (2 * EXPERTS, HIDDEN), (2 * INNER, 2 * EXPERTS)

@@ -65,7 +65,7 @@ ANY_ENGINE = (
         f"{VLLM_ADAPTER} --max-loras 4",
         gpu_memory=33 << 20,
     ),
-    Case("LCH205", f"{VLLM_LORA} --lora-modules a={{adapters}}/released", VLLM_ADAPTER),
+    Case("LCH205", f"{VLLM_LORA} --lora-modules a={{adapters}}/narrow-for-vllm", VLLM_ADAPTER),
     Case(
         "LCH203",
         f"{VLLM_ADAPTER} a={{adapters}}/twin-for-vllm --max-loras 2",

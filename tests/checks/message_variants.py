@@ -31,7 +31,7 @@ VARIANTS = (
     _variant(
         "LCH203", f"{VLLM_LORA} --lora-modules a={{adapters}}/for-vllm a={{adapters}}/for-vllm"
     ),
-    _variant("LCH205", SGLANG_ADAPTER.replace("released", "for-vllm")),
+    _variant("LCH205", SGLANG_ADAPTER.replace("released", "misnamed")),
     _variant("VLM001", "INKLING_MULTIMEM_AR=false vllm serve {model} --enable-lora"),
     _variant(
         "VLM001",
@@ -39,6 +39,7 @@ VARIANTS = (
         "launch.yaml",
     ),
     Case("VLM106", VLLM, "", lora=("{adapters}/for-vllm",)),
+    _variant("VLA001", f"{VLLM_LORA} --lora-modules a={{adapters}}/released"),
     _variant("VLM123", f"{VLLM} --served-model-name ''"),
     _variant("VLM126", f'{VLLM} --kv-transfer-config \'{{{{"kv_role": "kv_both"}}}}\''),
     _variant("VLM128", f"{VLLM} --enable-fault-tolerance"),
@@ -59,5 +60,6 @@ VARIANTS = (
         "--lora-target-modules all --max-loras-per-batch 4 --max-loaded-loras 2",
     ),
     _variant("SGL201", f"{SGLANG} --enable-lora --lora-backend triton"),
+    _variant("SGL218", SGLANG_ADAPTER.replace("released", "second-file-again")),
     _variant("SGL301", SGLANG_ADAPTER.replace("released", "both-layouts")),
 )

@@ -199,6 +199,38 @@ SGLANG_CASES = (
         f"{SGLANG_LATER} --lora-target-modules qkvr wo_ud",
     ),
     Case(
+        "SGA001",
+        f"{SGLANG} --lora-backend triton --lora-paths a={{adapters}}/sinks",
+        SGLANG_ADAPTER,
+    ),
+    Case(
+        "SGA002",
+        f"{SGLANG} --lora-backend triton --lora-paths a={{adapters}}/for-vllm",
+        SGLANG_ADAPTER,
+        also=("SGA001",),
+    ),
+    Case(
+        "SGL114",
+        SGLANG,
+        f"{SGLANG_LATER} --lora-target-modules all --experts-shared-outer-loras",
+        lora=("{adapters}/released",),
+    ),
+    Case(
+        "SGL218",
+        f"{SGLANG} --lora-backend triton --lora-paths a={{adapters}}/second-file-stray",
+        SGLANG_ADAPTER,
+    ),
+    Case(
+        "SGL306",
+        f"{SGLANG} --lora-backend triton --lora-paths a={{adapters}}/half-shared",
+        f"{SGLANG} --lora-backend triton --lora-paths a={{adapters}}/stacks",
+    ),
+    Case(
+        "SGL307",
+        "sglang serve {root}/no-sink --lora-backend triton --lora-paths a={adapters}/released",
+        SGLANG_ADAPTER,
+    ),
+    Case(
         "SGL215",
         f"{SGLANG} --lora-backend triton --lora-paths a={{adapters}}/other-file",
         SGLANG_ADAPTER,

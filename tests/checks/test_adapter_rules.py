@@ -2,7 +2,16 @@
 
 import pytest
 
-from checks.adapter_cases import CONSUMED, INJECTED, SPEC, convert, write_case
+from checks.adapter_cases import (
+    COUNTED,
+    INJECTED,
+    SPEC,
+    convert,
+    find,
+    write_case,
+)
+from checks.broken_folders import BROKEN_FOLDERS
+from checks.peft_rule_cases import PEFT_CASES
 from factories import (
     INKLING_SMALL,
     raw_config,
@@ -12,18 +21,37 @@ from factories import (
     write_released_adapter,
     write_sparse_adapter,
 )
-from inkling_cli.checks.adapter import ADAPTER_RULES, Consumer, check_adapter, read_subject
+from inkling_cli.checks.adapter import (
+    ADAPTER_RULES,
+    Consumer,
+    check_adapter,
+    make_subject,
+    read_subject,
+)
+from inkling_cli.checks.adapter.files import FOLDER_RULES
+from inkling_cli.checks.adapter.folder import read_folder
+from inkling_cli.checks.finding import Severity
+from inkling_cli.checks.verdicts.judging import judge_adapter
+from inkling_cli.checks.verdicts.question import Load, make_question
+from inkling_cli.checks.verdicts.verdict import Outcome
 
 
-def codes(folder, *consumers, spec=SPEC):
-    found = check_adapter(read_subject(folder, spec), list(consumers))
+def codes(folder, *consumers, spec=SPEC, values=False):
+    found = find(folder, *consumers, spec=spec, values=values)
     return sorted({finding.code for finding in found})
 
 
-@pytest.mark.parametrize("code", sorted(INJECTED))
+@pytest.mark.parametrize("code", sorted({*INJECTED, *BROKEN_FOLDERS}))
 def test_one_defect_gives_exactly_its_code(tmp_path, code):
-    folder = write_released_adapter(tmp_path / "a", **INJECTED[code])
-    assert codes(folder, Consumer.NATIVE) == [code]
+    folder, consumer = write_case(code, tmp_path)
+    assert codes(folder, consumer) == [code]
+
+
+@pytest.mark.parametrize("code", sorted(COUNTED))
+def test_one_defect_of_the_numbers_gives_exactly_its_code(tmp_path, code):
+    folder, consumer = write_case(code, tmp_path)
+    assert codes(folder, consumer) == []
+    assert codes(folder, consumer, values=True) == [code]
 
 
 @pytest.mark.parametrize("head_rows", ["padded", "unpadded"])
@@ -44,49 +72,6 @@ def test_a_converted_adapter_is_clean_for_its_consumer(tmp_path, source, consume
     released = write_released_adapter(tmp_path / "released")
     start = convert(released, source, tmp_path / "start")
     assert codes(convert(start, consumer, tmp_path / "out"), Consumer(consumer)) == []
-
-
-def test_vllm_loses_the_two_silent_parts_of_the_released_form(tmp_path):
-    folder = write_released_adapter(tmp_path / "a")
-    findings = check_adapter(read_subject(folder, SPEC), [Consumer.VLLM])
-    assert [finding.code for finding in findings] == ["VLA001", "VLA002"]
-    dropped, misapplied = findings
-    assert dropped.message.startswith("vLLM drops 9 of 41 modules")
-    assert misapplied.message.startswith("vLLM misapplies 1 of 41 modules")
-    assert f"inkling convert-adapter {folder} --to vllm -o OUT" == dropped.help
-    assert dropped.engine_version == "0.33.0"
-
-
-def test_sglang_loses_them_in_vllms_form(tmp_path):
-    released = write_released_adapter(tmp_path / "a")
-    assert codes(released, Consumer.SGLANG) == []
-    folder = convert(released, "vllm", tmp_path / "v")
-    assert codes(folder, Consumer.SGLANG) == ["SGA001", "SGA002", "SGA005"]
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"use_rslora": True},
-        {"alpha_pattern": {"attn.wq_du": 3}},
-    ],
-)
-def test_sglang_ignores_other_scalings(tmp_path, config):
-    folder = write_released_adapter(tmp_path / "a", config=config)
-    assert codes(folder, Consumer.SGLANG) == ["SGA004"]
-    assert codes(folder, Consumer.NATIVE) == []
-    assert codes(convert(folder, "sglang", tmp_path / "s"), Consumer.SGLANG) == []
-
-
-def test_names_of_peft_are_refused_by_the_engines(tmp_path):
-    folder = convert(write_released_adapter(tmp_path / "a"), "peft", tmp_path / "p")
-    assert codes(folder, Consumer.VLLM) == ["VLA003"]
-    assert codes(folder, Consumer.SGLANG) == ["SGA003"]
-
-
-def test_peft_matches_no_released_name(tmp_path):
-    folder = write_released_adapter(tmp_path / "a")
-    assert codes(folder, Consumer.PEFT) == ["PFA001"]
 
 
 def test_an_adapter_of_another_size_is_named(tmp_path):
@@ -122,18 +107,28 @@ def test_a_missing_expert_is_said(tmp_path):
 
 
 def test_without_a_model_the_adapter_is_checked_alone(tmp_path):
-    folder = write_released_adapter(tmp_path / "a", **INJECTED["ADP006"])
+    folder = write_released_adapter(tmp_path / "a", **INJECTED["ADP007"])
     assert codes(folder, Consumer.NATIVE, spec=None) == []
 
 
-@pytest.mark.parametrize("code", sorted(CONSUMED))
-def test_what_a_consumer_does_not_apply_gives_its_code(tmp_path, code):
-    folder, consumer = write_case(code, tmp_path)
-    assert code in codes(folder, consumer)
+@pytest.mark.parametrize("code", sorted({*INJECTED, *BROKEN_FOLDERS} - {"ADP012"}))
+def test_the_runtime_applies_all_but_what_an_error_is_told_of(tmp_path, code):
+    path, consumer = write_case(code, tmp_path)
+    model = write_model(tmp_path / "model", raw_config())
+    question = make_question(
+        consumers=[consumer], version=None, model=model, words=(), file=None, load=Load.STARTUP
+    )
+    folder = read_folder(path)
+    subject = None if folder.adapter is None else make_subject(folder.adapter, question.spec)
+    judgement = judge_adapter(folder, subject, question)
+    has_error = any(finding.severity is Severity.ERROR for finding in judgement.findings)
+    (verdict,) = judgement.verdicts
+    assert (verdict.outcome is not Outcome.APPLIED) == has_error
 
 
 def test_every_rule_has_a_case():
-    assert set(ADAPTER_RULES.rules) == {*INJECTED, *CONSUMED}
+    assert set(ADAPTER_RULES.rules) == {*INJECTED, *COUNTED, *PEFT_CASES}
+    assert set(FOLDER_RULES.rules) == set(BROKEN_FOLDERS)
 
 
 def test_the_model_is_read_from_a_folder_or_a_file(tmp_path):

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from checks.adapter_cases import SPEC, write_case
+from checks.adapter_cases import COUNTED, find, write_case
 from checks.launch_cases import CASES
 from checks.launches import check
 from checks.message_variants import VARIANTS
-from inkling_cli.checks.adapter import ADAPTER_RULES, check_adapter, read_subject
+from inkling_cli.checks.adapter import ADAPTER_RULES
+from inkling_cli.checks.adapter.files import FOLDER_RULES
 from inkling_cli.checks.catalog import iter_rules
 from inkling_cli.checks.finding import Finding, Report, Severity
 from inkling_cli.checks.launch import LAUNCH_RULES
@@ -55,12 +56,13 @@ def launch_entries(family: str, world: Path, folder: Path) -> Iterator[tuple[str
 
 def adapter_entries(family: str, folder: Path) -> Iterator[tuple[str, str]]:
     """Yield the code and the entry of each rule over adapters."""
-    for code in sorted(ADAPTER_RULES.rules):
+    for code in sorted({*ADAPTER_RULES.rules, *FOLDER_RULES.rules}):
         if code.startswith(family):
             adapter, consumer = write_case(code, folder / code)
-            findings = check_adapter(read_subject(adapter, SPEC), [consumer])
+            findings = find(adapter, consumer, values=code in COUNTED)
             shown = render(code, findings, (folder / code,))
-            yield code, f"$ inkling check-adapter adapter --engine {consumer}\n\n{shown}"
+            words = f"--engine {consumer}{' --values' * (code in COUNTED)}"
+            yield code, f"$ inkling check-adapter adapter {words}\n\n{shown}"
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.code)
@@ -77,7 +79,7 @@ def test_every_error_says_where_the_engine_meets_it(case, world, tmp_path):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_messages_are_those_that_were_reviewed(family, world, tmp_path, golden_update):
     entries = [*launch_entries(family, world, tmp_path), *adapter_entries(family, tmp_path)]
-    rules = {*LAUNCH_RULES.rules, *ADAPTER_RULES.rules}
+    rules = {*LAUNCH_RULES.rules, *ADAPTER_RULES.rules, *FOLDER_RULES.rules}
     assert {code for code, _ in entries} == {code for code in rules if code.startswith(family)}
     file = GOLDEN / f"{family}.txt"
     actual = "\n\n".join(text for _, text in entries) + "\n"

@@ -190,6 +190,9 @@ VLLM_CASES = (
         f"{VLLM_ADAPTER} b={{adapters}}/twin-for-vllm --max-loras 2",
     ),
     Case("VLM212", f"{VLLM_LORA} --lora-modules a={{adapters}}/bare", VLLM_ADAPTER),
+    Case("VLA001", f"{VLLM_LORA} --lora-modules a={{adapters}}/only-shared", VLLM_ADAPTER),
+    Case("VLA002", f"{VLLM_LORA} --lora-modules a={{adapters}}/only-dense", VLLM_ADAPTER),
+    Case("VLM214", f"{VLLM_LORA} --lora-modules a={{adapters}}/short-raw-name", VLLM_ADAPTER),
     Case("VLM213", f"{VLLM_LORA} --lora-modules a={{adapters}}/stacks", VLLM_ADAPTER),
     Case(
         "VLM301",

@@ -8,9 +8,11 @@ from jsonschema import Draft202012Validator
 
 from cli.report_commands import COMMANDS
 from inkling_cli.checks.adapter import Consumer
+from inkling_cli.checks.effect import Fate
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Finding, Location, Report, Severity
 from inkling_cli.checks.stage import Stage
+from inkling_cli.checks.verdicts.verdict import Outcome
 from inkling_cli.main import main
 from inkling_cli.render.json_report import REPORT_VERSION, finding_object, report_object
 
@@ -84,6 +86,15 @@ class TestSchemaAndCode:
     def test_stages_are_those_that_refuse(self):
         refusals = [stage for stage in Stage if stage.is_refusal]
         assert DEFINITIONS["outcome"]["properties"]["stage"]["enum"] == [*refusals, None]
+        assert DEFINITIONS["verdict"]["properties"]["stage"]["enum"] == [*refusals, None]
+
+    def test_verdicts_are_those_of_the_code(self):
+        verdict = DEFINITIONS["verdict"]["properties"]
+        assert verdict["verdict"]["enum"] == list(Outcome)
+        assert verdict["engine"]["enum"] == list(Consumer)
+        assert verdict["modules"]["required"] == list(Fate)
+        fates = verdict["reasons"]["items"]["properties"]["fate"]["enum"]
+        assert fates == [fate for fate in Fate if fate is not Fate.APPLIED]
 
     def test_version_is_that_of_the_code(self):
         assert SCHEMA["properties"]["version"]["const"] == REPORT_VERSION

@@ -29,13 +29,13 @@ _LONGEST_ERROR = 160
 
 
 def ask_engine(
-    asked: list[Trial], root: Path, oracle: Path, python: str
+    cases: list[dict[str, Any]], root: Path, oracle: Path, python: str
 ) -> Iterator[dict[str, Any]]:
-    """Yield the engine's answer to each launch, in order."""
-    cases = root / "cases.jsonl"
-    cases.write_text("".join(json.dumps(trial.case(str(root))) + "\n" for trial in asked))
+    """Yield the engine's answer to each case, in order."""
+    batch = root / "cases.jsonl"
+    batch.write_text("".join(json.dumps(case) + "\n" for case in cases))
     process = subprocess.Popen(
-        [python, str(oracle / "sglang_oracle.py"), "--batch", str(cases)],
+        [python, str(oracle / "sglang_oracle.py"), "--batch", str(batch)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env={**os.environ, "PYTHONHASHSEED": "0"},
@@ -47,10 +47,15 @@ def ask_engine(
         raise SystemExit(f"{oracle}: ended with {process.returncode}")
 
 
-def verdict_of(trial: Trial, answer: dict[str, Any], root: Path) -> dict[str, Any]:
-    """Return what is recorded of an answer."""
+def told_error(answer: dict[str, Any], root: Path) -> str:
+    """Return the beginning of the engine's error, without the folders of this run."""
     error = (answer["error"] or "").replace(str(root), "{root}").replace("\n", " ")
     error = re.sub(re.escape(tempfile.gettempdir()) + r"/[^\s:,]+", "PATH", error)
+    return error[:_LONGEST_ERROR]
+
+
+def verdict_of(trial: Trial, answer: dict[str, Any], root: Path) -> dict[str, Any]:
+    """Return what is recorded of an answer."""
     return {
         "id": trial.id,
         "adapter": trial.adapter,
@@ -60,7 +65,7 @@ def verdict_of(trial: Trial, answer: dict[str, Any], root: Path) -> dict[str, An
         "load": trial.load,
         "status": answer["status"],
         "stage": answer["stage"],
-        "error": error[:_LONGEST_ERROR],
+        "error": told_error(answer, root),
     }
 
 
@@ -78,7 +83,8 @@ def main(oracle: Path, python: str, known: dict[str, str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = write_sglang_world(Path(folder).resolve())
         lines = [*known.values()]
-        for number, answer in enumerate(ask_engine([*asked.values()], root, oracle, python), 1):
+        cases = [trial.case(str(root)) for trial in asked.values()]
+        for number, answer in enumerate(ask_engine(cases, root, oracle, python), 1):
             if answer["status"] in ("accepted", "refused"):
                 lines.append(json.dumps(verdict_of(asked[answer["id"]], answer, root)))
             sys.stderr.write(f"\r{number} of {len(asked)}")

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from inkling_cli.checks.adapter import ADAPTER_RULES
+from inkling_cli.checks.adapter.files import FOLDER_RULES
 from inkling_cli.checks.launch import LAUNCH_RULES
 from inkling_cli.checks.rule import Registry, Rule
 
 REGISTRIES: tuple[tuple[str, Registry[Any]], ...] = (
     ("Launches", LAUNCH_RULES),
+    ("Folders of adapters", FOLDER_RULES),
     ("Adapters", ADAPTER_RULES),
 )
 """What each registry's rules are about, and the registry."""

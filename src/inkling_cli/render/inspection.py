@@ -5,6 +5,7 @@ from typing import Any
 
 from rich.text import Text
 
+from inkling_cli.render.layer_rows import LAYER_ROWS, layer_ruler, row_label
 from inkling_cli.render.printable import printable
 from inkling_runtime.adapter.inspection import GroupSummary, Inspection
 from inkling_runtime.adapter.sites import HEAD_SITE, Site, SiteKind
@@ -85,24 +86,6 @@ def _group_table(groups: tuple[GroupSummary, ...]) -> Text:
     return text
 
 
-_ROWS: tuple[tuple[str, SiteKind], ...] = (
-    ("q", SiteKind.Q),
-    ("k", SiteKind.K),
-    ("v", SiteKind.V),
-    ("r", SiteKind.R),
-    ("o", SiteKind.O),
-    ("dense gate", SiteKind.DENSE_GATE),
-    ("dense up", SiteKind.DENSE_UP),
-    ("dense down", SiteKind.DENSE_DOWN),
-    ("routed w1", SiteKind.ROUTED_GATE),
-    ("routed w3", SiteKind.ROUTED_UP),
-    ("routed w2", SiteKind.ROUTED_DOWN),
-    ("shared w1", SiteKind.SHARED_GATE),
-    ("shared w3", SiteKind.SHARED_UP),
-    ("shared w2", SiteKind.SHARED_DOWN),
-)
-
-
 def _coverage(inspection: Inspection) -> Text:
     """Return a picture: a column for each layer, a row for each kind of module."""
     adapted = set(inspection.sites)
@@ -111,13 +94,13 @@ def _coverage(inspection: Inspection) -> Text:
     legend = "█ adapted" + ("  · not adapted" if inspection.spec else "")
     text = Text("coverage by layer", "bold")
     text.append(f"   {legend}\n", "dim")
-    text.append(" " * 12 + "".join(f"{layer:<10}" for layer in range(0, layers, 10)) + "\n", "dim")
-    for label, kind in _ROWS:
+    text.append(layer_ruler(layers) + "\n", "dim")
+    for label, kind in LAYER_ROWS:
         cells = [_cell(Site(layer, kind), adapted, known) for layer in range(layers)]
         if "".join(cells).strip():
-            text.append(f"{label:<12}").append("".join(cells).rstrip() + "\n", "green")
+            text.append(row_label(label)).append("".join(cells).rstrip() + "\n", "green")
     if HEAD_SITE in known | adapted:
-        text.append(f"{'head':<12}").append(_cell(HEAD_SITE, adapted, known) + "\n", "green")
+        text.append(row_label("head")).append(_cell(HEAD_SITE, adapted, known) + "\n", "green")
     return text
 
 
@@ -145,24 +128,28 @@ def _remarks(inspection: Inspection) -> Iterable[tuple[str, list[str]]]:
         yield f"{len(lines)} sites that do not fit the base model", lines
     if coverage.surplus:
         count = len(coverage.surplus)
-        yield f"{count} sites that the base model does not have", _by_kind(coverage.surplus)
+        yield f"{count} sites that the base model does not have", layers_by_kind(coverage.surplus)
     if coverage.missing:
         count = len(coverage.missing)
-        yield f"{count} sites of the base model are not adapted", _by_kind(coverage.missing)
+        yield f"{count} sites of the base model are not adapted", layers_by_kind(coverage.missing)
 
 
-def _by_kind(sites: Sequence[Site]) -> list[str]:
+def layers_by_kind(sites: Sequence[Site]) -> list[str]:
     """Return a line for each kind of site with its layers: `attn.wq_du in layers 3-5, 7`."""
     layers: dict[SiteKind, list[int]] = {}
     for site in sites:
         layers.setdefault(site.kind, []).append(site.layer)
     return [
-        kind.value if found == [-1] else f"{kind.value} in layers {_ranges(sorted(found))}"
+        kind.value if found == [-1] else f"{kind.value} in {_layers(sorted(found))}"
         for kind, found in layers.items()
     ]
 
 
-def _ranges(numbers: Sequence[int]) -> str:
+def _layers(numbers: Sequence[int]) -> str:
+    return f"layer{'s' * (len(numbers) > 1)} {format_ranges(numbers)}"
+
+
+def format_ranges(numbers: Sequence[int]) -> str:
     """Return sorted numbers with runs shortened: `0-2, 5`."""
     runs: list[list[int]] = []
     for number in numbers:

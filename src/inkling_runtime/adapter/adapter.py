@@ -95,13 +95,13 @@ def read_adapter(folder: Path, dialect: str | None = None) -> Adapter:
         InklingError: no such folder, a file is missing or broken, the config does not say rank
             and alpha, or the dialect is unknown.
     """
+    weights = folder / WEIGHTS_NAME
     try:
         _require_folder(folder)
+        if not weights.exists() and not weights.is_symlink():
+            raise _missing_weights(folder)
     except OSError as error:
         raise InklingError(f"`{folder}` cannot be read: {error.strerror or error}") from error
-    weights = folder / WEIGHTS_NAME
-    if not weights.exists():
-        raise _missing_weights(folder)
     return parse_adapter(folder, read_header(weights), read_lora_config(folder), dialect)
 
 

@@ -5,10 +5,12 @@ Works on shapes alone. Every site of the model and every site of the adapter get
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from inkling_runtime.adapter.model_spec import ModelSpec
 from inkling_runtime.adapter.pairs import Form, Pair
 from inkling_runtime.adapter.sites import HEAD_SITE, Site, SiteShape
+from inkling_runtime.errors import InklingError
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,26 @@ def _misfit(site: Site, pair: Pair, shape: SiteShape, spec: ModelSpec) -> str | 
     if pair.form is Form.STACK and pair.experts not in (1, shape.experts):
         return f"it holds {pair.experts} experts, the base model has {shape.experts}"
     return None
+
+
+def require_fit(adapter: Path, pairs: Mapping[Site, Pair], spec: ModelSpec) -> None:
+    """Require that everything in an adapter has a place in the base model.
+
+    Raises:
+        InklingError: with the first site that the model lacks or that does not fit.
+    """
+    coverage = compare(pairs, spec)
+    if coverage.surplus:
+        raise InklingError(
+            f"`{adapter}` adapts `{coverage.surplus[0]}`, which the base model does not have",
+            size_hint(pairs),
+        )
+    if coverage.misfits:
+        misfit = coverage.misfits[0]
+        raise InklingError(
+            f"`{misfit.site}` of `{adapter}` does not fit the base model: {misfit.message}",
+            size_hint(pairs),
+        )
 
 
 def likely_size(pairs: Mapping[Site, Pair]) -> str | None:

@@ -29,5 +29,7 @@ class SiteFactors:
 def to_float32(array: NDArray[Any], dtype: str) -> NDArray[np.float32]:
     """Return an array of a safetensors dtype as float32, exactly (F64 rounds to nearest even)."""
     if dtype == "BF16":
-        return (array.astype(np.uint32) << 16).view(np.float32)
+        wide = array.astype(np.uint32)
+        wide <<= 16
+        return wide.view(np.float32)
     return array.astype(np.float32)

@@ -5,15 +5,16 @@ that a conversion carries it over. The trap: `rank_pattern` and `alpha_pattern` 
 key in file order whose regular expression fits the end of the module's name.
 """
 
-import functools
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from inkling_runtime.adapter.json_file import read_json_object
+from inkling_runtime.adapter.pattern_table import PatternTable
+from inkling_runtime.adapter.regex_syntax import PatternError
+from inkling_runtime.adapter.shown import shown_text, shown_value
 from inkling_runtime.errors import InklingError
 
 CONFIG_NAME = "adapter_config.json"
@@ -26,20 +27,20 @@ class LoraConfig:
     rank: int
     alpha: float
     use_rslora: bool = False
-    rank_pattern: Mapping[str, int] = field(default_factory=dict)
-    alpha_pattern: Mapping[str, float] = field(default_factory=dict)
+    rank_pattern: PatternTable[int] = field(default_factory=PatternTable)
+    alpha_pattern: PatternTable[float] = field(default_factory=PatternTable)
     target_modules: str | tuple[str, ...] | None = None
     target_parameters: tuple[str, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def rank_of(self, module: str) -> int:
         """Return the rank that the config gives a module, by its on-disk name."""
-        key = match_pattern(self.rank_pattern, module)
+        key = _find_key(self.rank_pattern, "rank_pattern", module)
         return self.rank if key is None else self.rank_pattern[key]
 
     def alpha_of(self, module: str) -> float:
         """Return the alpha that the config gives a module, by its on-disk name."""
-        key = match_pattern(self.alpha_pattern, module)
+        key = _find_key(self.alpha_pattern, "alpha_pattern", module)
         return self.alpha if key is None else self.alpha_pattern[key]
 
     def scaling_of(self, module: str) -> float:
@@ -52,19 +53,15 @@ def scaling(alpha: float, rank: int, use_rslora: bool) -> float:
     return alpha / (math.sqrt(rank) if use_rslora else rank)
 
 
-def match_pattern(pattern: Mapping[str, Any], module: str) -> str | None:
-    r"""Return the first key that PEFT would apply to a module name, or None.
-
-    PEFT matches `^(.*\.)?(KEY)$` against the name without `base_model.model.`.
-    """
-    name = module.removeprefix("base_model.model.")
-    return next((key for key in pattern if _compiled(key).match(name)), None)
+def _find_key(table: PatternTable[Any], key: str, module: str) -> str | None:
+    try:
+        return table.find_key(module)
+    except PatternError as error:
+        raise _refused(error, key, CONFIG_NAME) from error
 
 
-@functools.cache
-def _compiled(key: str) -> re.Pattern[str]:
-    """Return the expression that PEFT makes of a key; `re`'s own cache ends at 512."""
-    return re.compile(rf"(.*\.)?({key})$")
+def _refused(error: PatternError, key: str, where: str) -> InklingError:
+    return InklingError(f"`{where}` has the {key} key `{shown_text(error.key)}`: {error.reason}")
 
 
 def read_lora_config(folder: Path) -> LoraConfig:
@@ -82,10 +79,11 @@ def parse_lora_config(values: dict[str, Any], where: str = CONFIG_NAME) -> LoraC
     """Return the typed config of an object (see `read_lora_config`)."""
     rank = values.get("r")
     if not isinstance(rank, int) or not _is_rank(rank):
-        raise InklingError(f"`{where}` has r {rank!r}, expected a positive integer")
+        raise InklingError(f"`{where}` has {_said('r', rank)}, expected a positive integer")
     alpha = values.get("lora_alpha")
     if not isinstance(alpha, int | float) or not _is_number(alpha):
-        raise InklingError(f"`{where}` has lora_alpha {alpha!r}, expected a finite number")
+        said = _said("lora_alpha", alpha)
+        raise InklingError(f"`{where}` has {said}, expected a finite number")
     return LoraConfig(
         rank=rank,
         alpha=float(alpha),
@@ -96,6 +94,10 @@ def parse_lora_config(values: dict[str, Any], where: str = CONFIG_NAME) -> LoraC
         target_parameters=_names(values.get("target_parameters"), "target_parameters", where),
         values=values,
     )
+
+
+def _said(key: str, value: Any) -> str:
+    return f"no {key}" if value is None else f"{key} {shown_value(value)}"
 
 
 _RANK_LIMIT = 2**31
@@ -118,23 +120,21 @@ def _is_number(value: Any) -> bool:
 def _flag(values: dict[str, Any], key: str, where: str) -> bool:
     value = values.get(key)
     if value is not None and not isinstance(value, bool):
-        raise InklingError(f"`{where}` has {key} {value!r}, expected true or false")
+        raise InklingError(f"`{where}` has {key} {shown_value(value)}, expected true or false")
     return bool(value)
 
 
 def _pattern(
     values: dict[str, Any], key: str, where: str, is_valid: Any, expected: str
-) -> dict[str, Any]:
+) -> PatternTable[Any]:
     pattern = values.get(key) or {}
     if not isinstance(pattern, dict) or not all(map(is_valid, pattern.values())):
-        raise InklingError(f"`{where}` has a {key} that is not an object of {expected}")
-    for name in pattern:
-        try:
-            re.compile(name)
-            _compiled(name)
-        except (re.error, RecursionError, OverflowError) as error:
-            raise InklingError(f"`{where}` has the {key} key `{name}`: {error}") from error
-    return pattern
+        article = "an" if key.startswith("a") else "a"
+        raise InklingError(f"`{where}` has {article} {key} that is not an object of {expected}")
+    try:
+        return PatternTable(pattern)
+    except PatternError as error:
+        raise _refused(error, key, where) from error
 
 
 def _targets(value: Any, where: str) -> str | tuple[str, ...] | None:
@@ -147,7 +147,7 @@ def _names(value: Any, key: str, where: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise InklingError(f"`{where}` has {key} {value!r}, expected a list of names")
+        raise InklingError(f"`{where}` has {key} {shown_value(value)}, expected a list of names")
     return tuple(value)
 
 
@@ -172,14 +172,14 @@ _CHANGES_BASE = ("pissa", "olora", "corda", "loftq")
 def beyond_plain_lora(config: LoraConfig) -> tuple[str, ...]:
     """Return the settings with which ΔW is more than s·B·A, as `key value` texts."""
     found = [
-        f"{key} {config.values[key]!r}"
+        f"{key} {shown_value(config.values[key])}"
         for key, plain in _PLAIN.items()
         if key in config.values and config.values[key] not in plain
     ]
     start = config.values.get("init_lora_weights")
     if isinstance(start, str) and start.lower().startswith(_CHANGES_BASE):
-        found.append(f"init_lora_weights {start!r}")
+        found.append(f"init_lora_weights {shown_value(start)}")
     kind = config.values.get("peft_type")
     if kind is not None and str(kind).upper() != "LORA":
-        found.append(f"peft_type {kind!r}")
+        found.append(f"peft_type {shown_value(kind)}")
     return tuple(found)

@@ -8,18 +8,31 @@ of the size that it claims is allocated, because adapter files come from strange
 import json
 import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from inkling_runtime.adapter.json_file import parse_json_object, read_json_object
+from inkling_runtime.adapter.json_file import (
+    decode_json,
+    explain,
+    parse_json_object,
+    require_json_size,
+)
 from inkling_runtime.adapter.regular_file import open_regular
-from inkling_runtime.errors import InklingError, format_names
+from inkling_runtime.adapter.shown import shown_text, shown_value
+from inkling_runtime.errors import InklingError
 
 MAX_HEADER_BYTES = 100_000_000
-"""The limit that the safetensors library itself sets."""
+"""The limit that the safetensors library itself sets; what is parsed is half of it at most."""
+
+MAX_NAME_LENGTH = 1000
+"""Of a tensor's name, in characters; the longest in use are below 150."""
+
+MAX_DIMENSIONS = 32
+"""Of a tensor; what is stored has at most three."""
 
 DTYPE_BITS: Mapping[str, int] = {
     "BOOL": 8,
@@ -114,6 +127,7 @@ def _read_header_bytes(file: BinaryIO, path: Path, file_size: int) -> bytes:
             f"`{path}` claims a header of {length} bytes but only {file_size - 8} follow",
             "the file was cut; fetch it again",
         )
+    require_json_size(length, f"the header of `{path}`")
     text = file.read(length)
     if len(text) < length:
         raise InklingError(f"`{path}` ended while its header was read")
@@ -123,19 +137,31 @@ def _read_header_bytes(file: BinaryIO, path: Path, file_size: int) -> bytes:
 def _parse_header(text: bytes, path: Path, file_size: int) -> SafetensorsFile:
     if not text.startswith(b"{"):
         raise InklingError(f"the header of `{path}` does not begin with an opening brace")
-    try:
-        header = parse_json_object(text.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise InklingError(f"the header of `{path}` is not UTF-8: {error.reason}") from error
-    except RecursionError as error:
-        raise InklingError(f"the header of `{path}` is nested too deeply") from error
-    except ValueError as error:
-        raise InklingError(f"the header of `{path}` is not valid JSON: {error}") from error
+    header = _parse_object(text, f"the header of `{path}`")
     metadata = _parse_metadata(header.pop("__metadata__", {}), path)
     data_start = 8 + len(text)
     tensors = {name: _parse_tensor(name, entry, data_start, path) for name, entry in header.items()}
     _require_tiled(tensors.values(), data_start, file_size, path)
     return SafetensorsFile(path, tensors, metadata, file_size)
+
+
+def _parse_object(data: bytes, where: str) -> dict[str, Any]:
+    try:
+        text = decode_json(data, where)
+        return parse_json_object(text, _whole if "-0" in text else None)
+    except UnicodeDecodeError as error:
+        raise InklingError(f"{where} is not UTF-8: {error.reason}") from error
+    except RecursionError as error:
+        raise InklingError(f"{where} is nested too deeply") from error
+    except ValueError as error:
+        raise InklingError(f"{where} is not valid JSON: {explain(error)}") from error
+
+
+def _whole(text: str) -> int:
+    """Return a whole number; to the safetensors library, -0 is none."""
+    if text == "-0":
+        raise ValueError("`-0` is not a size")
+    return int(text)
 
 
 def _parse_metadata(entry: object, path: Path) -> dict[str, str]:
@@ -144,48 +170,63 @@ def _parse_metadata(entry: object, path: Path) -> dict[str, str]:
     return entry
 
 
-def _is_size(value: object) -> bool:
-    return type(value) is int and value >= 0
+def _parse_tensor(name: str, entry: Any, data_start: int, path: Path) -> TensorInfo:
+    fault = _fault_of(name, entry)
+    if fault is not None:
+        raise InklingError(f"tensor `{shown_text(name)}` of `{path}` {fault}")
+    start, end = entry["data_offsets"]
+    return TensorInfo(
+        name, entry["dtype"], tuple(entry["shape"]), data_start + start, data_start + end
+    )
 
 
-def _parse_tensor(name: str, entry: object, data_start: int, path: Path) -> TensorInfo:
-    where = f"tensor `{name}` of `{path}`"
-    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        raise InklingError(f"{where} is not an object of dtype, shape and data_offsets")
+def _fault_of(name: str, entry: object) -> str | None:
+    """Return what is wrong with a tensor by itself, or None."""
+    if len(name) > MAX_NAME_LENGTH:
+        return f"has a name of {len(name)} characters, expected at most {MAX_NAME_LENGTH}"
+    if not isinstance(entry, dict) or entry.keys() != _KEYS:
+        return "is not an object of dtype, shape and data_offsets"
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
-        raise InklingError(f"{where} has the unknown dtype `{dtype}`")
-    if not isinstance(shape, list) or not all(map(_is_size, shape)):
-        raise InklingError(f"{where} has the shape {_shorten(shape)}, expected a list of sizes")
-    if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_size, offsets)):
-        raise InklingError(f"{where} has the offsets {_shorten(offsets)}, expected two sizes")
-    bits = _bits(dtype, shape)
-    if bits is None:
-        raise InklingError(f"{where} has a shape whose size overflows: {_shorten(shape)}")
-    start, end = offsets
-    if bits % 8 or end - start != bits // 8:
-        raise InklingError(
-            f"{where} spans {_shorten(end - start)} bytes, "
-            f"{dtype} of shape {shape} needs {bits / 8:g}"
-        )
-    return TensorInfo(name, dtype, tuple(shape), data_start + start, data_start + end)
+        return f"has the unknown dtype `{_shown_dtype(dtype)}`"
+    if not _are_sizes(shape):
+        return f"has the shape {shown_value(shape)}, expected a list of sizes"
+    if len(shape) > MAX_DIMENSIONS:
+        return f"has {len(shape)} dimensions, expected at most {MAX_DIMENSIONS}"
+    if not _are_sizes(offsets) or len(offsets) != 2:
+        return f"has the offsets {shown_value(offsets)}, expected two sizes"
+    return _fault_of_span(dtype, shape, offsets[1] - offsets[0])
 
 
-def _bits(dtype: str, shape: list[int]) -> int | None:
-    """Return the size in bits, or None if it does not fit 64 bits."""
-    if 0 in shape:
-        return 0
-    bits = DTYPE_BITS[dtype]
-    for size in shape:
-        bits *= size
-        if bits >= 2**63:
-            return None
-    return bits
+_KEYS = {"dtype", "shape", "data_offsets"}
 
 
-def _shorten(value: object, limit: int = 80) -> str:
-    text = repr(value)
-    return text if len(text) <= limit else text[:limit] + "…"
+def _are_sizes(values: object) -> bool:
+    """Whether it is a list of whole numbers that are not negative; true is not one."""
+    if not isinstance(values, list):
+        return False
+    for value in values:  # noqa: SIM110
+        if type(value) is not int or value < 0:
+            return False
+    return True
+
+
+def _shown_dtype(dtype: object) -> str:
+    return shown_text(dtype) if isinstance(dtype, str) else shown_value(dtype)
+
+
+def _fault_of_span(dtype: str, shape: list[int], span: int) -> str | None:
+    """Return how the bytes of a tensor contradict its shape, or None.
+
+    A size of 0 hides no overflow: readers multiply the others too.
+    """
+    bits = prod(shape) * DTYPE_BITS[dtype]
+    bound = bits or prod(filter(None, shape)) * DTYPE_BITS[dtype]
+    if bound >= 2**63:
+        return f"has a shape whose size overflows: {shown_value(shape)}"
+    if bits != 8 * span:
+        return f"spans {shown_value(span)} bytes, {dtype} of shape {shape} needs {bits / 8:g}"
+    return None
 
 
 def _require_tiled(
@@ -193,12 +234,16 @@ def _require_tiled(
 ) -> None:
     """Require that the tensors cover the data exactly once."""
     position = data_start
-    for tensor in sorted(tensors, key=lambda info: (info.start, info.end)):
+    for tensor in sorted(tensors, key=attrgetter("start", "end")):
         if tensor.start < position:
-            raise InklingError(f"tensor `{tensor.name}` of `{path}` overlaps another tensor")
+            raise InklingError(
+                f"tensor `{shown_text(tensor.name)}` of `{path}` overlaps another tensor"
+            )
         if tensor.start > position:
             gap = tensor.start - position
-            raise InklingError(f"`{path}` has {gap} bytes before `{tensor.name}` in no tensor")
+            raise InklingError(
+                f"`{path}` has {gap} bytes before `{shown_text(tensor.name)}` in no tensor"
+            )
         position = tensor.end
     if position > file_size:
         raise InklingError(
@@ -246,29 +291,3 @@ def format_header(specs: Iterable[TensorSpec], metadata: Mapping[str, str]) -> b
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text
-
-
-def iter_weight_files(folder: Path) -> Iterator[Path]:
-    """Yield the safetensors files of a checkpoint folder, those of its index if it has one.
-
-    Raises:
-        InklingError: the index is not readable or names a file that is not there.
-    """
-    index = folder / "model.safetensors.index.json"
-    if index.exists():
-        weight_map = read_json_object(index).get("weight_map")
-        if not isinstance(weight_map, dict):
-            raise InklingError(f"`{index}` has no `weight_map` object")
-        names = sorted({str(name) for name in weight_map.values()})
-        outside = [name for name in names if Path(name).name != name]
-        if outside:
-            raise InklingError(f"`{index}` names files outside its folder: {format_names(outside)}")
-        missing = [name for name in names if not (folder / name).is_file()]
-        if missing:
-            raise InklingError(f"`{index}` names files that are not there: {format_names(missing)}")
-        yield from (folder / name for name in names)
-        return
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise InklingError(f"`{folder}` holds no `.safetensors` file")
-    yield from files

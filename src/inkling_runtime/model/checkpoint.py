@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from inkling_runtime.adapter.model_spec import ModelSpec
-from inkling_runtime.adapter.safetensors_file import iter_weight_files, read_header
+from inkling_runtime.adapter.safetensors_file import read_header
+from inkling_runtime.adapter.weight_files import iter_weight_files
 from inkling_runtime.errors import InklingError, format_names
 from inkling_runtime.model.checkpoint_names import LAYOUTS, Layout, Move, Source
 from inkling_runtime.model.mapped_tensors import FLOATS, StoredTensor, iter_tensors

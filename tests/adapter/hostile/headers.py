@@ -114,6 +114,20 @@ ENTRIES: dict[str, Case] = {
         "has a shape whose size overflows",
     ),
     "size above 64 bits": (one(shape=[2**40, 2**40]), "has a shape whose size overflows"),
+    "sizes that overflow behind a 0": (
+        one(shape=[0, 2**40, 2**40], data_offsets=[0, 0]),
+        "has a shape whose size overflows",
+    ),
+    "a hundred dimensions": (one(shape=[1] * 100), "has 100 dimensions, expected at most 32"),
+    "minus zero": (literal(offsets="[-0,24]"), "`-0` is not a size"),
+    "dtype of a long text": (one(dtype="F" * 100_000), "has the unknown dtype `FFF"),
+    "offset of a long text": (one(data_offsets=["0" * 100_000, 24]), "expected two sizes"),
+    "shape that is nested": (literal(shape="[" * 500 + "]" * 500), "expected a list of sizes"),
+    "name of a hundred thousand characters": (
+        text(json.dumps({"n" * 100_000: GOOD}), PAYLOAD),
+        "has a name of 100000 characters, expected at most 1000",
+    ),
+    "a long key twice": (text('{"' + "k" * 99_999 + '":1,"' + "k" * 99_999 + '":1}'), "twice"),
     "size of four thousand digits": (literal(shape=f"[{DIGITS}]"), "has a shape whose size overfl"),
     "offset of four thousand digits": (literal(offsets=f"[0,{DIGITS}]"), "needs 24"),
 }

@@ -1,6 +1,15 @@
 """Checks of an adapter, alone and against a base model, and of what each consumer does with it."""
 
-from inkling_cli.checks.adapter import consumers, soundness
+from inkling_cli.checks.adapter import (
+    config,
+    deltas,
+    layout,
+    names,
+    shapes,
+    soundness,
+    values,
+)
+from inkling_cli.checks.adapter.peft import config_rules, rules
 from inkling_cli.checks.adapter.subject import (
     ADAPTER_RULES,
     AdapterSubject,
@@ -15,8 +24,15 @@ __all__ = [
     "AdapterSubject",
     "Consumer",
     "check_adapter",
-    "consumers",
+    "config",
+    "config_rules",
+    "deltas",
+    "layout",
     "make_subject",
+    "names",
     "read_subject",
+    "rules",
+    "shapes",
     "soundness",
+    "values",
 ]

@@ -1,41 +1,14 @@
-"""Rules about the adapter itself and about its fit to the base model, whoever consumes it."""
+"""Rules over the factors of an adapter, module by module, whoever consumes it and on any model."""
 
 from collections.abc import Iterator
 
 from inkling_cli.checks.adapter.subject import ADAPTER_RULES, AdapterSubject
-from inkling_cli.checks.finding import Location, Severity
+from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.rule import Defect
-from inkling_runtime.adapter.coverage import size_hint
-from inkling_runtime.adapter.lora_config import beyond_plain_lora
-from inkling_runtime.errors import format_names
+from inkling_runtime.adapter.adapter import AdapterModule, Problem
 
 _ERROR = Severity.ERROR
-
-
-def _at(subject: AdapterSubject, key: str | None = None) -> Location:
-    return Location(file=str(subject.adapter.file.path), key=key)
-
-
-@ADAPTER_RULES.rule("ADP001", "unknown-names", _ERROR)
-def check_unknown_names(subject: AdapterSubject) -> Iterator[Defect]:
-    """Tensor names that the adapter's dialect does not have.
-
-    *What it checks*: every tensor name of the file is looked up in the naming table of the
-    dialect that understands most of them.
-
-    *Why it matters*: engines match adapters by name. A name that matches nothing is dropped, in
-    most consumers without a message, and the base model answers in that module's place.
-
-    *How to fix*: rename the tensors, or name the dialect with `--from` if another was meant.
-    """
-    unknown = subject.adapter.unknown
-    if unknown:
-        yield Defect(
-            f"{len(unknown)} of {len(subject.adapter.file.tensors)} tensors have names that the "
-            f"{subject.adapter.dialect.name} dialect does not have: {format_names(unknown)}",
-            f"`inkling inspect {subject.path}` shows what was understood",
-            _at(subject, unknown[0]),
-        )
+_EXPORT_AGAIN = "export the adapter again"
 
 
 @ADAPTER_RULES.rule("ADP002", "missing-factor", _ERROR)
@@ -49,7 +22,8 @@ def check_missing_factor(subject: AdapterSubject) -> Iterator[Defect]:
 
     *How to fix*: export the adapter again; the file is incomplete.
     """
-    yield from _problems(subject, "missing-factor", "the file is incomplete: export it again")
+    found = _problems(subject, "missing-factor")
+    yield from _first_of(subject, found, "the file is incomplete: export it again")
 
 
 @ADAPTER_RULES.rule("ADP003", "rank-mismatch", _ERROR)
@@ -65,7 +39,9 @@ def check_rank_mismatch(subject: AdapterSubject) -> Iterator[Defect]:
 
     *How to fix*: correct `r` or `rank_pattern` in adapter_config.json.
     """
-    yield from _problems(subject, "rank", "correct `r` or `rank_pattern` in adapter_config.json")
+    transposed = _transposed(subject)
+    found = [p for p in _problems(subject, "rank") if p.module not in transposed]
+    yield from _first_of(subject, found, "correct `r` or `rank_pattern` in adapter_config.json")
 
 
 @ADAPTER_RULES.rule("ADP004", "unusable-tensor", _ERROR)
@@ -81,9 +57,9 @@ def check_unusable_tensor(subject: AdapterSubject) -> Iterator[Defect]:
     *How to fix*: export the adapter again.
     """
     for kind in ("shape", "dtype"):
-        yield from _problems(subject, kind, None)
+        yield from _first_of(subject, _problems(subject, kind), _EXPORT_AGAIN)
     if subject.undecodable:
-        yield Defect(subject.undecodable, None, _at(subject))
+        yield Defect(subject.undecodable, _EXPORT_AGAIN, subject.at())
 
 
 @ADAPTER_RULES.rule("ADP005", "adapted-twice", _ERROR)
@@ -97,79 +73,76 @@ def check_adapted_twice(subject: AdapterSubject) -> Iterator[Defect]:
 
     *How to fix*: remove one of them.
     """
-    yield from _problems(subject, "twice", None)
+    yield from _first_of(subject, _problems(subject, "twice"), "remove one of them")
 
 
-@ADAPTER_RULES.rule("ADP006", "not-in-base-model", _ERROR)
-def check_not_in_base_model(subject: AdapterSubject) -> Iterator[Defect]:
-    """Modules that the base model does not have.
+@ADAPTER_RULES.rule("ADP017", "no-factors", _ERROR)
+def check_no_factors(subject: AdapterSubject) -> Iterator[Defect]:
+    """A weights file without any tensor.
 
-    *What it checks*: the layer exists, and is dense or has experts as the module says.
+    *What it checks*: whether the file holds a tensor at all.
 
-    *Why it matters*: vLLM drops such modules silently and serves the rest; SGLang fails.
+    *Why it matters*: engines load such a file and answer as the base model does.
 
-    *How to fix*: serve the adapter on the model that it was trained on.
+    *How to fix*: export the adapter again.
     """
-    coverage = subject.coverage
-    if coverage is not None and coverage.surplus:
-        names = [str(site) for site in coverage.surplus]
-        yield Defect(
-            f"{len(names)} adapted modules do not exist in the base model: {format_names(names)}",
-            size_hint(subject.pairs),
-            _at(subject, names[0]),
-        )
+    if not subject.adapter.file.tensors:
+        message = "the file holds no tensors, expected LoRA factors"
+        yield Defect(message, _EXPORT_AGAIN, subject.at())
 
 
-@ADAPTER_RULES.rule("ADP007", "does-not-fit-base-model", _ERROR)
-def check_does_not_fit_base_model(subject: AdapterSubject) -> Iterator[Defect]:
-    """Factors whose widths are not those of the base model.
+@ADAPTER_RULES.rule("ADP018", "factor-transposed", _ERROR)
+def check_factor_transposed(subject: AdapterSubject) -> Iterator[Defect]:
+    """A factor whose two sides are swapped.
 
-    *What it checks*: the input width of A, the output width of B and the number of experts of
-    every module against config.json. The head may have the padded or the unpadded vocabulary.
+    *What it checks*: where the ranks of lora_A and lora_B contradict the config, whether they
+    agree with it once the last two dimensions of a factor are swapped. Where the rank is as large
+    as the width, nothing tells.
 
-    *Why it matters*: vLLM writes an adapter of a smaller model into a corner of its buffers and
-    serves it without a message.
+    *Why it matters*: A is [rank, in] and B is [out, rank] for every engine. MLX and some merge
+    scripts write them the other way round, which engines refuse or misread.
 
-    *How to fix*: serve the adapter on the model that it was trained on.
+    *How to fix*: transpose the factor.
     """
-    coverage = subject.coverage
-    if coverage is not None and coverage.misfits:
-        first, count = coverage.misfits[0], len(coverage.misfits)
-        more = f" (and {count - 1} more modules)" if count > 1 else ""
-        yield Defect(
-            f"`{first.site}`: {first.message}{more}",
-            size_hint(subject.pairs),
-            _at(subject, str(first.site)),
-        )
+    found = _transposed(subject)
+    if found:
+        name, message = next(iter(found.items()))
+        more = f" (and {len(found) - 1} more modules)" if len(found) > 1 else ""
+        yield Defect(f"`{name}`: {message}{more}", "transpose the factor", subject.at(name))
 
 
-@ADAPTER_RULES.rule("ADP008", "more-than-plain-lora", _ERROR)
-def check_more_than_plain_lora(subject: AdapterSubject) -> Iterator[Defect]:
-    """Config settings with which the effect is more than s·B·A.
-
-    *What it checks*: DoRA, biases, fully trained modules, added tokens and the like in
-    adapter_config.json.
-
-    *Why it matters*: vLLM refuses most of them, SGLang ignores most of them without a message,
-    and this runtime does not apply them.
-
-    *How to fix*: train a plain LoRA adapter, or merge this one into the base model.
-    """
-    for setting in beyond_plain_lora(subject.adapter.config):
-        key = setting.split(" ", 1)[0]
-        yield Defect(
-            f"adapter_config.json has `{setting}`, expected a plain LoRA adapter",
-            "train without it, or merge the adapter into the base model",
-            Location(file=str(subject.adapter.path / "adapter_config.json"), key=key),
-        )
+def _problems(subject: AdapterSubject, kind: str) -> list[Problem]:
+    return [problem for problem in subject.adapter.problems if problem.kind == kind]
 
 
-def _problems(subject: AdapterSubject, kind: str, remedy: str | None) -> Iterator[Defect]:
+def _first_of(
+    subject: AdapterSubject, found: list[Problem], remedy: str | None
+) -> Iterator[Defect]:
     """Yield one defect for all problems of a kind: the first, and how many more."""
-    found = [problem for problem in subject.adapter.problems if problem.kind == kind]
     if found:
         first, more = found[0], len(found) - 1
         suffix = f" (and {more} more modules)" if more else ""
-        yield Defect(
-            f"`{first.module}`: {first.message}{suffix}", remedy, _at(subject, first.module)
-        )
+        yield Defect(f"`{first.module}`: {first.message}{suffix}", remedy, subject.at(first.module))
+
+
+def _transposed(subject: AdapterSubject) -> dict[str, str]:
+    """Return module → which of its factors is transposed, in words."""
+    names = {problem.module for problem in _problems(subject, "rank")}
+    modules = (module for module in subject.adapter.modules if module.name in names)
+    return {module.name: text for module in modules if (text := _describe_transposed(module))}
+
+
+def _describe_transposed(module: AdapterModule) -> str | None:
+    """Return which factors have the rank at the other side; None unless that explains all."""
+    a, b, rank = module.a, module.b, module.rank
+    if a is None or b is None or module.parsed.row.layout.is_packed:
+        return None
+    turned = []
+    for name, shape, side in (("A", a.shape, -2), ("B", b.shape, -1)):
+        if shape[side] == rank:
+            continue
+        swapped = [*shape[:-2], shape[-1], shape[-2]]
+        if swapped[side] != rank:
+            return None
+        turned.append(f"{name} is {list(shape)}, expected {swapped}")
+    return f"{' and '.join(turned)}: the last two sizes are swapped"

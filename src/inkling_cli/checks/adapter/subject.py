@@ -4,13 +4,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from inkling_cli.checks.adapter.naming import Unknown, sort_unknown
 from inkling_cli.checks.engine import Engine
-from inkling_cli.checks.finding import Finding, sort_findings
+from inkling_cli.checks.finding import Finding, Location, sort_findings
 from inkling_cli.checks.rule import Registry
 from inkling_runtime.adapter.adapter import Adapter, read_adapter
 from inkling_runtime.adapter.coverage import Coverage, compare
+from inkling_runtime.adapter.lora_config import CONFIG_NAME
 from inkling_runtime.adapter.model_spec import ModelSpec
 from inkling_runtime.adapter.site_pairs import SitePairs, gather_sound_pairs
+from inkling_runtime.adapter.values import AdapterValues
 
 
 class Consumer(StrEnum):
@@ -30,11 +33,10 @@ class Consumer(StrEnum):
 
     @property
     def display_name(self) -> str:
-        """The consumer in words, with its version."""
+        """The consumer in words, without a version."""
         if self is Consumer.NATIVE:
             return "inkling generate"
-        name = "PEFT" if self is Consumer.PEFT else Engine(self.value).display_name
-        return f"{name} {self.known_version}"
+        return "PEFT" if self is Consumer.PEFT else Engine(self.value).display_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +52,23 @@ class AdapterSubject:
     undecodable: str | None
     spec: ModelSpec | None
     coverage: Coverage | None
+    unknown: Unknown
+    """The tensors that the dialect does not have, sorted by what they are."""
+    values: AdapterValues | None = None
+    """What was read of its numbers, where that was asked for."""
 
     @property
     def path(self) -> str:
         """The adapter's folder, for messages."""
         return str(self.adapter.path)
+
+    def at(self, key: str | None = None) -> Location:
+        """Return a place in its weights: a tensor, a module or a site."""
+        return Location(str(self.adapter.file.path), key=key)
+
+    def in_config(self, key: str | None = None) -> Location:
+        """Return a place in its config."""
+        return Location(str(self.adapter.path / CONFIG_NAME), key=key)
 
 
 ADAPTER_RULES: Registry[AdapterSubject] = Registry()
@@ -75,7 +89,7 @@ def make_subject(adapter: Adapter, spec: ModelSpec | None) -> AdapterSubject:
     """Return the subject for a parsed adapter."""
     pairs, undecodable = gather_sound_pairs(adapter, spec)
     coverage = compare(pairs, spec) if spec is not None else None
-    return AdapterSubject(adapter, pairs, undecodable, spec, coverage)
+    return AdapterSubject(adapter, pairs, undecodable, spec, coverage, sort_unknown(adapter))
 
 
 def check_adapter(subject: AdapterSubject, consumers: list[Consumer]) -> tuple[Finding, ...]:

@@ -16,7 +16,7 @@ from inkling_runtime.adapter.lora_config import CONFIG_NAME, LoraConfig
 _STACKED = re.compile(r"\.experts\.w[123]$")
 _NUMBERED = re.compile(r"\.experts\.\d+\.")
 _GATE_UP = re.compile(
-    r"\.(?:shared_)?experts\.(?:\d+\.)?(?:w1|w3|gate_proj|up_proj|gate_up_proj)\.lora_A\.weight$"
+    r"\.(?:shared_)?experts\.(?:\d+\.)?(?:w1|w3|gate_proj|up_proj|gate_up_proj)\.lora_A(?:\.\w+)*$"
 )
 _TENSOR_ENDING = re.compile(r"\.lora_[AB]\.weight$")
 _INKLING_NAMES = re.compile(r"\.attn\.(?:w[qkvr]_d[uv]|wo_ud|qkvr)$|\.mlp\.shared_experts\.w[123]$")

@@ -1,40 +1,59 @@
-"""What a launch must pass so that a converted adapter is applied."""
+"""The launch that serves an adapter best, as a line for people and as words to judge."""
 
-from inkling_cli.checks.launch.vllm.limits import smallest_allowed_rank
-from inkling_runtime.adapter.adapter import A_SUFFIX
+import json
+import shlex
+from collections.abc import Sequence
+
+from inkling_cli.checks.engine import Engine
+from inkling_cli.checks.launch.requirements import (
+    Requirements,
+    needs_of_conversion,
+    requirements,
+)
 from inkling_runtime.adapter.convert.plan import Conversion
+
+_PROGRAMS = {
+    Engine.VLLM: ("vllm", "serve"),
+    Engine.SGLANG: ("python", "-m", "sglang.launch_server", "--model-path"),
+}
+
+
+def serving_words(
+    engine: Engine, model: str, options: Sequence[str], entry: str | None = None
+) -> list[str]:
+    """Return the command that serves a model with options and, at start-up, an adapter."""
+    adapter = [engine.adapters_option, entry] if entry is not None else []
+    return [*_PROGRAMS[engine], model, *options, *adapter]
+
+
+def adapter_entry(engine: Engine, name: str, path: str, *, is_packed: bool = False) -> str:
+    """Return an adapter as a value of the engine's option: `name=path`, or JSON where it must be.
+
+    `is_packed` says to vLLM that the experts are packed as PEFT packs them.
+    """
+    is_plain = not any(character in name + path for character in "=,{} ")
+    if is_plain and not is_packed:
+        return f"{name}={path}"
+    if engine is Engine.SGLANG:
+        return json.dumps({"lora_name": name, "lora_path": path})
+    packed = {"is_3d_lora_weight": True} if is_packed else {}
+    return json.dumps({"name": name, "path": path, **packed})
+
+
+def format_command(required: Requirements, words: Sequence[str]) -> str:
+    """Return a command as a line of a shell, its environment in front."""
+    environment = [f"{name}={value}" for name, value in required.env.items()]
+    return " ".join([*environment, shlex.join(words)])
 
 
 def serving_lines(conversion: Conversion, path: str) -> tuple[str, ...]:
-    """Return the environment and options to serve or load the result, a line each."""
-    maker = {"vllm": _vllm, "sglang": _sglang, "peft": _peft}.get(conversion.dialect.name)
-    return maker(conversion, path) if maker else ()
-
-
-def _vllm(conversion: Conversion, path: str) -> tuple[str, ...]:
-    rank = max(_tensor_ranks(conversion), default=1)
-    limit = smallest_allowed_rank(rank) or rank
-    options = f"--enable-lora --max-lora-rank {limit} --lora-modules NAME={path}"
-    if any(".mlp.experts.w" in output.spec.name for output in conversion.outputs):
-        options += " --enable-moe-shared-loras"
-    return (f"INKLING_MULTIMEM_AR=0 vllm serve MODEL {options}",)
-
-
-def _sglang(conversion: Conversion, path: str) -> tuple[str, ...]:
-    return (
-        "python -m sglang.launch_server --model-path MODEL --enable-lora --lora-backend triton "
-        f"--lora-paths NAME={path}",
-    )
-
-
-def _peft(conversion: Conversion, path: str) -> tuple[str, ...]:
-    return (f'model = peft.PeftModel.from_pretrained(model, "{path}")',)
-
-
-def _tensor_ranks(conversion: Conversion) -> set[int]:
-    """Return the ranks of all written modules, as their tensors have them."""
-    return {
-        output.spec.shape[-2]
-        for output in conversion.outputs
-        if output.spec.name.endswith(A_SUFFIX)
-    }
+    """Return the environment and options to serve or load a conversion's result, a line each."""
+    name = conversion.dialect.name
+    if name == "peft":
+        return (f'model = peft.PeftModel.from_pretrained(model, "{path}")',)
+    if name not in tuple(Engine):
+        return ()
+    engine = Engine(name)
+    required = requirements(engine, needs_of_conversion(conversion))
+    words = serving_words(engine, "MODEL", required.words(), f"NAME={path}")
+    return (format_command(required, words),)

@@ -2,13 +2,11 @@
 
 from inkling_cli.checks.adapter import Consumer, check_adapter, make_subject
 from inkling_cli.checks.engine import Engine
-from inkling_cli.checks.finding import Finding
+from inkling_cli.checks.finding import Finding, Severity
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.launch.vllm.loader import is_refused_for_itself
 
-_TOLD_BY_OTHERS = ("SGA004", "SGA005")
-"""Rules over adapters whose defect other rules over launches tell with the launch's own words."""
 _KEYS_TOLD_BY_OTHERS = {
     Engine.SGLANG: ("use_dora", "peft_type"),
     Engine.VLLM: (
@@ -16,7 +14,9 @@ _KEYS_TOLD_BY_OTHERS = {
         *("layer_replication", "use_bdlora", "use_qalora", "init_lora_weights"),
     ),
 }
-"""Likewise the settings that are more than plain LoRA."""
+"""Settings beyond plain LoRA that rules over launches tell with the engine's own words."""
+
+_ABOUT_NAMES = ("ADP001", "ADP009", "ADP010")
 
 
 def find_unsound(subject: LaunchSubject, facts: AdapterFacts) -> list[Finding]:
@@ -28,12 +28,13 @@ def find_unsound(subject: LaunchSubject, facts: AdapterFacts) -> list[Finding]:
     judges_names = subject.engine is Engine.VLLM and subject.lora_enabled and subject.is_inkling
     if judges_names and is_refused_for_itself(subject, facts):
         return []
-    codes = (*_TOLD_BY_OTHERS, "ADP001") if judges_names else _TOLD_BY_OTHERS
+    codes = _ABOUT_NAMES if judges_names else ()
     keys = _KEYS_TOLD_BY_OTHERS.get(subject.engine, ())
     judged = make_subject(facts.adapter, subject.model.spec)
     return [
         finding
         for finding in check_adapter(judged, [Consumer(subject.engine.value)])
-        if finding.code not in codes
+        if finding.severity is Severity.ERROR
+        and finding.code not in codes
         and not (finding.code == "ADP008" and finding.location.key in keys)
     ]

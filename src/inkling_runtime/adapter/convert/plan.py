@@ -11,7 +11,7 @@ from inkling_runtime.adapter.adapter import A_SUFFIX, B_SUFFIX, Adapter, require
 from inkling_runtime.adapter.convert.config import ConfigModule, fit_config
 from inkling_runtime.adapter.convert.modules import TargetModule, target_modules
 from inkling_runtime.adapter.convert.prepare import HEAD_ROWS, Context, prepare
-from inkling_runtime.adapter.coverage import compare, size_hint
+from inkling_runtime.adapter.coverage import require_fit
 from inkling_runtime.adapter.dialects import STAMP
 from inkling_runtime.adapter.dialects.dialect import Dialect
 from inkling_runtime.adapter.layouts import encode
@@ -74,7 +74,7 @@ def plan_conversion(
         )
     pairs = gather_pairs(adapter, spec, contents)
     if spec is not None:
-        _require_fit(adapter, pairs, spec)
+        require_fit(adapter.path, pairs, spec)
     target_pairs = dict(pairs)
     context = Context(spec, contents, dict(adapter.file.metadata), force)
     added = prepare(dialect.name, target_pairs, context)
@@ -90,22 +90,6 @@ def plan_conversion(
         config,
         _metadata(adapter, dialect, added),
         _changes(adapter, dialect, spec, pairs, modules, outputs),
-    )
-
-
-def _require_fit(adapter: Adapter, pairs: SitePairs, spec: ModelSpec) -> None:
-    coverage = compare(pairs, spec)
-    if coverage.is_applicable:
-        return
-    hint = size_hint(pairs)
-    if coverage.surplus:
-        raise InklingError(
-            f"`{adapter.path}` adapts `{coverage.surplus[0]}`, which the base model does not have",
-            hint,
-        )
-    misfit = coverage.misfits[0]
-    raise InklingError(
-        f"`{misfit.site}` of `{adapter.path}` does not fit the base model: {misfit.message}", hint
     )
 
 

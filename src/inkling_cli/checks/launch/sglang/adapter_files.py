@@ -10,7 +10,10 @@ from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location, Severity
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
-from inkling_cli.checks.launch.sglang.loading import load_stage, loading_fault
+from inkling_cli.checks.launch.sglang.causes import Cause
+from inkling_cli.checks.launch.sglang.loading import Fault, load_stage, loading_fault
+from inkling_cli.checks.launch.sglang.reading import layouts_of
+from inkling_cli.checks.launch.sglang.scaling import wrongly_scaled
 from inkling_cli.checks.launch.sglang.served_model import served_spec
 from inkling_cli.checks.launch.sglang.weights import file_problem, further_files
 from inkling_cli.checks.launch.subject import LaunchSubject, UnreadAdapter
@@ -42,7 +45,7 @@ def check_adapter_tensors_refused(subject: LaunchSubject) -> Iterator[Defect]:
         return
     for adapter in subject.adapters:
         fault = loading_fault(subject, adapter)
-        if fault is None or _has_own_rank_rule(adapter) or find_unsound(subject, adapter):
+        if fault is None or _is_told(subject, adapter, fault):
             continue
         yield Defect(
             f"adapter `{adapter.name}`: {fault.message}",
@@ -188,7 +191,8 @@ def other_weights(unread: UnreadAdapter) -> str | None:
     """Return the file that SGLang would read where adapter_model.safetensors is not there."""
     folder = Path(unread.folder)
     try:
-        if not (folder / CONFIG_NAME).is_file() or (folder / "adapter_model.safetensors").exists():
+        own = folder / "adapter_model.safetensors"
+        if not (folder / CONFIG_NAME).is_file() or own.exists() or own.is_symlink():
             return None
         for pattern in ("*.safetensors", "*.bin", "*.pt"):
             if found := sorted(folder.glob(pattern)):
@@ -198,10 +202,11 @@ def other_weights(unread: UnreadAdapter) -> str | None:
     return None
 
 
-def _has_own_rank_rule(adapter: AdapterFacts) -> bool:
-    """Whether SGL403 speaks of the adapter's ranks."""
-    config = adapter.config
-    return any(rank != config.rank for rank in config.rank_pattern.values())
+def _is_told(subject: LaunchSubject, adapter: AdapterFacts, fault: Fault) -> bool:
+    """Whether another rule speaks: SGL301 and SGL302 of layouts, SGL403 of ranks, LCH205."""
+    if fault.is_layout and False in layouts_of(subject, adapter):
+        return True
+    return bool(wrongly_scaled(adapter, Cause.RANK_PATTERN)) or bool(find_unsound(subject, adapter))
 
 
 def _added_tokens(folder: Path) -> Any:

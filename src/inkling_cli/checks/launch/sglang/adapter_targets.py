@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator
 
+from inkling_cli.checks.effect import module_name, with_cause
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.advice import format_adapters, launch_defect
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
-from inkling_cli.checks.launch.sglang.loading import load_stage
+from inkling_cli.checks.launch.sglang.causes import Cause
+from inkling_cli.checks.launch.sglang.effects import sglang_effects
+from inkling_cli.checks.launch.sglang.loading import landing_of, load_stage
 from inkling_cli.checks.launch.sglang.pool import (
     declared_targets,
     needed_targets,
@@ -105,12 +108,12 @@ def check_adapter_modules_outside_pool(subject: LaunchSubject) -> Iterator[Defec
     missing: dict[str, str] = {}
     holders: list[AdapterFacts] = []
     for adapter in subject.adapters:
-        for target, module in needed_targets(adapter).items():
-            if target in pool or _is_said_elsewhere(adapter, target):
-                continue
-            missing.setdefault(target, module)
-            if adapter not in holders:
-                holders.append(adapter)
+        declared = declared_targets(adapter) or []
+        outside = landing_of(subject, adapter).outside.items()
+        found = [(target, name) for name, target in outside if target not in declared]
+        for target, name in found:
+            missing.setdefault(target, module_name(name))
+        holders += [adapter] if found else []
     if missing:
         target, module = next(iter(missing.items()))
         yield launch_defect(
@@ -126,24 +129,25 @@ def check_adapter_modules_outside_pool(subject: LaunchSubject) -> Iterator[Defec
     "SGL208", "adapter-head-not-declared", Severity.ERROR, engine=Engine.SGLANG, stage=Stage.SERVED
 )
 def check_adapter_head_not_declared(subject: LaunchSubject) -> Iterator[Defect]:
-    """An adapter holds a head that its `target_modules` list does not name.
+    """An adapter holds a head or an embedding that its `target_modules` list does not name.
 
-    *What it checks*: adapters with an `lm_head` in the file and a `target_modules` list without it.
+    *What it checks*: adapters with `lm_head` or `embed_tokens` in the file and a `target_modules`
+    list without it.
 
-    *Why it matters*: SGLang drops the head without a word above debug level; answers are then
-    wrong.
+    *Why it matters*: SGLang drops it without a word above debug level; answers are then wrong.
 
-    *How to fix*: add `lm_head` to the list, or set `target_modules` to `"all-linear"`.
+    *How to fix*: add the name to the list, or set `target_modules` to `"all-linear"`.
     """
     for adapter in subject.adapters if subject.lora_enabled and subject.is_inkling else ():
-        declared, module = declared_targets(adapter), needed_targets(adapter).get("lm_head")
-        if declared is None or module is None or not set(declared) <= set(POOL_TARGETS):
+        declared = declared_targets(adapter)
+        if declared is None or not set(declared) <= set(POOL_TARGETS):
             continue
-        if "lm_head" not in declared:
+        for effect in with_cause(sglang_effects(subject, adapter), Cause.NOT_DECLARED)[:1]:
+            target = "embed_tokens" if "embed_tokens" in effect.module else "lm_head"
             yield Defect(
-                f"adapter `{adapter.name}` holds `{module}` but its `target_modules` do not name "
-                "`lm_head`: SGLang drops it",
-                "add `lm_head` to its `target_modules`",
+                f"adapter `{adapter.name}` holds `{effect.module}` but its `target_modules` do not "
+                f"name `{target}`: SGLang drops it",
+                f"add `{target}` to its `target_modules`",
                 adapter.at("target_modules"),
             )
 
@@ -167,7 +171,10 @@ def check_one_half_of_experts(subject: LaunchSubject) -> Iterator[Defect]:
     if pool is None or len(halves) != 1 or not (subject.lora_enabled and subject.is_inkling):
         return
     (other,) = {*_HALVES} - {*halves}
-    if not any(other in needed_targets(adapter) for adapter in subject.adapters):
+    if any(other in needed_targets(adapter) for adapter in subject.adapters):
+        return
+    effects = [e for adapter in subject.adapters for e in sglang_effects(subject, adapter)]
+    if with_cause(effects, Cause.ONE_HALF) or not subject.adapters:
         yield launch_defect(
             subject.launch,
             f"the server has `{halves[0]}` alone, expected gate_up_proj and down_proj: "
@@ -175,12 +182,6 @@ def check_one_half_of_experts(subject: LaunchSubject) -> Iterator[Defect]:
             subject.at(_OPTION),
             options={_OPTION: _in_order({*pool, *_HALVES})},
         )
-
-
-def _is_said_elsewhere(adapter: AdapterFacts, target: str) -> bool:
-    """Whether another rule speaks of this: SGL206 of declared targets, SGL208 of the head."""
-    declared = declared_targets(adapter)
-    return declared is not None and (target in declared or target in ("lm_head", "embed_tokens"))
 
 
 def _loaded_later(subject: LaunchSubject) -> list[AdapterFacts]:

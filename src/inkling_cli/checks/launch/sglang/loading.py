@@ -1,31 +1,35 @@
-"""How SGLang would load an adapter, told from names and shapes: where it fails, if it does.
+"""How SGLang would load an adapter, told from names and shapes: where it fails, what lands where.
 
 No rules here. The trap: most faults do not show at start-up. SGLang reads and merges the tensors
 then; it looks for their modules and copies them only when the first request needs the adapter.
 """
 
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
+from inkling_cli.checks.launch.sglang.causes import Found
+from inkling_cli.checks.launch.sglang.head_fit import fit_heads, is_kept
 from inkling_cli.checks.launch.sglang.layouts import is_shared_outer_server
-from inkling_cli.checks.launch.sglang.merged_factors import (
-    Layer,
-    Shape,
-    UnfitError,
-    merge_layer,
-    split_layers,
-)
-from inkling_cli.checks.launch.sglang.pool import declared_targets
+from inkling_cli.checks.launch.sglang.merged_factors import UnfitError
+from inkling_cli.checks.launch.sglang.pool import declared_targets, pool_targets
+from inkling_cli.checks.launch.sglang.reading import ReadFactors, read_factors
 from inkling_cli.checks.launch.sglang.served_model import served_spec
+from inkling_cli.checks.launch.sglang.slot_fit import (
+    Fit,
+    Refusal,
+    fit_experts,
+    fit_outer,
+    fit_plain,
+)
+from inkling_cli.checks.launch.sglang.slots import Content, ServerSlots, Slot, target_of
 from inkling_cli.checks.launch.sglang.weights import stored_tensors
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.sglang_targets import POOL_TARGETS
 from inkling_cli.checks.stage import Stage
-from inkling_runtime.adapter.model_spec import LayerSpec, ModelSpec
+from inkling_runtime.adapter.model_spec import LayerSpec
 
-_NUMBERED = re.compile(r"experts\.(\d+)\.")
 _ONE_RANK = ("--tp-size", "--pp-size", "--ep-size")
 
 
@@ -36,17 +40,44 @@ class Fault:
     stage: Stage
     tensor: str
     message: str
+    is_layout: bool = False
+    """Whether the layout of experts is not the server's."""
+
+
+@dataclass(slots=True)
+class Landing:
+    """What becomes of an adapter's tensors.
+
+    Attributes:
+        fault: the first one, for which SGLang refuses the adapter; else None.
+        server: the slots, where the model's sizes and the server's targets are known.
+        wrong: tensor on disk that lands, but not as it is meant → why, as cause and in words.
+        landed: tensors on disk that land, to slots that a module reads.
+        slots: tensor on disk → the slot that it is put into, read or not.
+        outside: tensor on disk → the target that it needs, where the pool lacks it.
+        is_per_expert: whether it has a factor for each expert where a slot has one for all.
+    """
+
+    fault: Fault | None = None
+    server: ServerSlots | None = None
+    wrong: dict[str, Found] = field(default_factory=dict)
+    landed: set[str] = field(default_factory=set)
+    slots: dict[str, Slot] = field(default_factory=dict)
+    outside: dict[str, str] = field(default_factory=dict)
+    is_per_expert: bool = False
+
+    def take(self, fit: Fit) -> None:
+        """Take over how the content of one slot fits."""
+        self.wrong |= fit.wrong
+        self.landed |= fit.landed
 
 
 def loading_fault(subject: LaunchSubject, adapter: AdapterFacts) -> Fault | None:
     """Return the first fault of an adapter's tensors, or None.
 
-    Targets, layouts and ranks against the server's are other rules' business.
+    Targets and ranks against the server's are other rules' business.
     """
-    try:
-        return _loading_fault(subject, adapter)
-    except UnfitError as error:
-        return Fault(load_stage(adapter), error.tensor, error.message)
+    return landing_of(subject, adapter).fault
 
 
 def load_stage(adapter: AdapterFacts) -> Stage:
@@ -54,179 +85,146 @@ def load_stage(adapter: AdapterFacts) -> Stage:
     return Stage.STARTUP if adapter.ref.at_startup else Stage.DYNAMIC_LOAD
 
 
-def _loading_fault(subject: LaunchSubject, adapter: AdapterFacts) -> Fault | None:
-    spec = served_spec(subject)
-    tensors = {name: info.shape for name, info in sorted(stored_tensors(adapter).items())}
-    layers, others = split_layers(tensors)
-    if spec is not None and layers and max(layers) >= spec.num_layers:
-        name = next(iter(layers[max(layers)]))
-        message = f"`{name}` is of layer {max(layers)}, the model has {spec.num_layers} layers"
-        return Fault(load_stage(adapter), name, message)
-    for name in others:
+@lru_cache(maxsize=16)
+def landing_of(subject: LaunchSubject, adapter: AdapterFacts) -> Landing:
+    """Return what becomes of an adapter's tensors in the slots of a launch."""
+    factors = read_factors(subject, adapter)
+    fault = _reading_fault(subject, adapter, factors) or _naming_fault(factors)
+    server = _server_slots(subject, adapter)
+    landing = Landing(fault, server, outside=_outside_pool(subject, adapter, factors))
+    if server is None or factors.unfit is not None:
+        return landing
+    refusals = list(_land(landing, server, adapter, factors))
+    landing.is_per_expert = any(refusal.is_layout for refusal in refusals)
+    if fault is None and all(subject.launch.integer(name) in (None, 1) for name in _ONE_RANK):
+        landing.fault = next((_late(refusal) for refusal in refusals), None)
+    return landing
+
+
+def _outside_pool(
+    subject: LaunchSubject, adapter: AdapterFacts, factors: ReadFactors
+) -> dict[str, str]:
+    pool, declared = pool_targets(subject), declared_targets(adapter)
+    if pool is None:
+        return {}
+    named = [pair for layer in factors.layers.values() for pair in layer.items()]
+    named += [pair for pair in factors.others.items() if is_kept(pair[0], declared)]
+    found: dict[str, str] = {}
+    for name, factor in named:
+        target = target_of(name, POOL_TARGETS)
+        if target is not None and target_of(name, pool) is None:
+            found |= dict.fromkeys(factor.tensors, target)
+    return found
+
+
+def _late(refusal: Refusal) -> Fault:
+    return Fault(Stage.FIRST_USE, refusal.tensor, refusal.message, refusal.is_layout)
+
+
+def _reading_fault(
+    subject: LaunchSubject, adapter: AdapterFacts, factors: ReadFactors
+) -> Fault | None:
+    """Return what SGLang fails at while it reads and merges the tensors."""
+    spec, stage = served_spec(subject), load_stage(adapter)
+    if spec is not None and factors.layers and max(factors.layers) >= spec.num_layers:
+        last = max(factors.layers)
+        name = next(iter(factors.layers[last]))
+        message = f"`{name}` is of layer {last}, the model has {spec.num_layers} layers"
+        return Fault(stage, name, message)
+    for name in factors.others:
         if "embed_tokens" not in name and "lm_head" not in name and _is_added_token(name):
             message = f"`{name}` holds embeddings of added tokens, which SGLang refuses"
-            return Fault(load_stage(adapter), name, message)
-    rank, num_shared = adapter.config.rank, spec.num_shared_experts if spec else None
-    merged = {i: merge_layer(layer, rank, num_shared) for i, layer in sorted(layers.items())}
-    for layer in merged.values():
+            return Fault(stage, name, message)
+    unfit = factors.unfit
+    return Fault(stage, unfit.tensor, unfit.message) if unfit is not None else None
+
+
+def _naming_fault(factors: ReadFactors) -> Fault | None:
+    """Return the first tensor that no server has a module for."""
+    for layer in factors.layers.values():
         for name in layer:
-            if _target_of(name) is None:
+            if target_of(name, POOL_TARGETS) is None:
                 message = f"`{name}` belongs to no module that SGLang adapts"
                 return Fault(Stage.FIRST_USE, name, message)
-    if spec is None or any(subject.launch.integer(name) not in (None, 1) for name in _ONE_RANK):
+    return None
+
+
+def _server_slots(subject: LaunchSubject, adapter: AdapterFacts) -> ServerSlots | None:
+    spec = served_spec(subject)
+    if spec is None:
         return None
+    targets = pool_targets(subject)
     is_shared_outer = is_shared_outer_server(subject)
-    copier = _Copier(
-        spec, rank, is_shared_outer, tells_layout=False not in adapter.expert_layouts()
-    )
-    faults: list[Iterator[Fault]] = [_unscalable(adapter)]
-    faults += [copier.layer_faults(spec.layers[i], layer) for i, layer in merged.items()]
+    rank = adapter.config.rank
+    return ServerSlots(spec, POOL_TARGETS if targets is None else targets, is_shared_outer, rank)
+
+
+def _land(
+    landing: Landing, server: ServerSlots, adapter: AdapterFacts, factors: ReadFactors
+) -> Iterator[Refusal]:
+    """Put an adapter's factors into the slots; yield what SGLang fails at."""
+    dtypes = {name: info.dtype for name, info in stored_tensors(adapter).items()}
+    for index, tensors in factors.layers.items():
+        if index >= server.spec.num_layers:
+            continue
+        layer = server.spec.layers[index]
+        known = {n: f for n, f in tensors.items() if target_of(n, server.targets) is not None}
+        try:
+            contents = server.fill(layer, known)
+        except UnfitError as error:
+            yield Refusal(error.tensor, error.message)
+            continue
+        _note_slots(landing, contents)
+        active = server.active_targets(layer)
+        for slot, content in contents.items():
+            if slot.target in active and content:
+                yield from _unscalable(slot, content, dtypes)
+                fit = _fit(server, layer, slot, content, contents)
+                landing.take(fit)
+                yield from fit.refusals
     declared = declared_targets(adapter)
-    heads = {n: s for n, s in others.items() if _is_kept(n, declared)}
-    found = next((fault for group in faults for fault in group), None)
-    return found or next(copier.head_faults(heads), None)
+    kept = {n: f for n, f in factors.others.items() if is_kept(n, declared)}
+    fit = fit_heads(server.spec, server.rank, kept, server.targets)
+    landing.take(fit)
+    yield from fit.refusals
 
 
-def _unscalable(adapter: AdapterFacts) -> Iterator[Fault]:
-    """Yield the first expert factor of a type that cannot be multiplied by the scale."""
-    for name, info in sorted(stored_tensors(adapter).items()):
-        if "experts" in name and "lora_B" in name and info.dtype.startswith("F8"):
-            message = f"`{name}` is {info.dtype}, expected a type of at least 16 bits"
-            yield Fault(Stage.FIRST_USE, name, message)
+def _note_slots(landing: Landing, contents: Mapping[Slot, Content]) -> None:
+    for slot, content in contents.items():
+        for _, factor in content.values():
+            landing.slots |= dict.fromkeys(factor.tensors, slot)
+
+
+def _fit(
+    server: ServerSlots,
+    layer: LayerSpec,
+    slot: Slot,
+    content: Content,
+    contents: Mapping[Slot, Content],
+) -> Fit:
+    shape = server.shape(layer, slot)
+    if slot.is_outer and server.is_shared_outer:
+        return fit_outer(content, shape, server.num_experts(slot))
+    if slot.has_experts:
+        return fit_experts(slot, content, shape)
+    has_a = bool(contents.get(Slot(slot.target, "A")))
+    fit = fit_plain(slot, content[None], shape, has_a=has_a)
+    if slot.factor == "A" and not contents.get(Slot(slot.target, "B")):
+        name = content[None][0]
+        fit.refusals.append(Refusal(name, f"`{name}` has no lora_B beside it"))
+    return fit
+
+
+def _unscalable(slot: Slot, content: Content, dtypes: Mapping[str, str]) -> Iterator[Refusal]:
+    """Yield expert factors of a type that cannot be multiplied by the scale."""
+    if not slot.has_experts or slot.factor == "A":
+        return
+    for _, factor in content.values():
+        for tensor in factor.tensors:
+            if dtypes[tensor].startswith("F8"):
+                message = f"is {dtypes[tensor]}, expected a type of at least 16 bits"
+                yield Refusal(tensor, f"`{tensor}` {message}")
 
 
 def _is_added_token(name: str) -> bool:
     return "input_embeddings" in name or "output_embeddings" in name
-
-
-def _is_kept(name: str, declared: list[str] | None) -> bool:
-    """Whether a tensor of no layer is read at all: embedding and head, if they are declared."""
-    target = "embed_tokens" if "embed_tokens" in name else "lm_head"
-    return target in name and (declared is None or target in declared)
-
-
-def _target_of(name: str) -> str | None:
-    """Return the pool target that SGLang takes a name for: the longest that is part of it."""
-    return max((t for t in POOL_TARGETS if t in name), key=len, default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Copier:
-    """Compares merged tensors with the slots of one rank that holds the whole model."""
-
-    spec: ModelSpec
-    rank: int
-    is_shared_outer: bool | None
-    tells_layout: bool
-    """Whether no other rule speaks of the layout of the adapter's experts."""
-
-    def layer_faults(self, layer: LayerSpec, tensors: Layer) -> Iterator[Fault]:
-        attention = [
-            ("qkvr", 4, self.spec.hidden_size, self._qkvr_rows(layer)),
-            ("wo_ud", 1, layer.num_heads * layer.head_dim, self.spec.hidden_size),
-        ]
-        dense = [
-            ("gate_up_proj", 2, self.spec.hidden_size, 2 * self.spec.dense_width),
-            ("down_proj", 1, self.spec.dense_width, self.spec.hidden_size),
-        ]
-        for target, count, width, rows in attention + (dense if layer.is_dense else []):
-            yield from self._plain_faults(tensors, target, count, width, rows)
-        if not layer.is_dense:
-            yield from self._expert_faults(tensors)
-
-    def _qkvr_rows(self, layer: LayerSpec) -> int:
-        heads = layer.num_heads * (layer.head_dim + self.spec.d_rel)
-        return heads + 2 * layer.num_kv_heads * layer.head_dim
-
-    def _plain_faults(
-        self, tensors: Layer, target: str, count: int, width: int, rows: int
-    ) -> Iterator[Fault]:
-        """Faults of a module with one A and one B. More rows of B than needed go unnoticed."""
-        kind = {name: s for name, s in tensors.items() if _is_plain(name, s, target)}
-        a, b = _last(kind, "A"), _last(kind, "B")
-        if a is not None:
-            seen = (a[1][0], min(a[1][-1], width)) if target in _ROW_SPLIT else a[1]
-            yield from self._compare(a, seen, (count * self.rank, width))
-        if b is not None:
-            seen = (min(b[1][0], rows), *b[1][1:]) if target in _COLUMN_SPLIT else b[1]
-            yield from self._compare(b, seen, (rows, self.rank))
-        elif a is not None:
-            yield Fault(Stage.FIRST_USE, a[0], f"`{a[0]}` has no lora_B beside it")
-
-    def _expert_faults(self, tensors: Layer) -> Iterator[Fault]:
-        for name, shape in tensors.items():
-            target, number = _target_of(name), _NUMBERED.search(name)
-            if target not in ("gate_up_proj", "down_proj") or "experts" not in name:
-                continue
-            if len(shape) != 3 and number is None:
-                continue
-            is_shared = "shared_experts." in name
-            experts = self.spec.num_shared_experts if is_shared else self.spec.num_experts
-            expected = self._expert_shape(target, "lora_A" in name)
-            yield from self._count_faults(name, shape, number, experts, target)
-            wide = 2 * self.rank if target == "gate_up_proj" else self.rank
-            seen = shape[-2:]
-            if "lora_A" in name and not (self.is_shared_outer and target == "gate_up_proj"):
-                seen = (min(seen[0], wide), *seen[1:])
-            yield from self._compare((name, shape), seen, expected)
-
-    def _expert_shape(self, target: str, is_a: bool) -> Shape:
-        hidden, inner = self.spec.hidden_size, self.spec.expert_width
-        if target == "gate_up_proj":
-            return (2 * self.rank, hidden) if is_a else (2 * inner, self.rank)
-        return (self.rank, inner) if is_a else (hidden, self.rank)
-
-    def _count_faults(
-        self, name: str, shape: Shape, number: re.Match[str] | None, experts: int, target: str
-    ) -> Iterator[Fault]:
-        is_outer = (target == "gate_up_proj") is ("lora_A" in name)
-        if is_outer and self.is_shared_outer:
-            is_many = target == "down_proj" and number is None and shape[0] != 1
-            if is_many and self.tells_layout:
-                message = f"`{name}` holds {shape[0]} experts, expected 1 where A is stored once"
-                yield Fault(Stage.FIRST_USE, name, message)
-            return
-        last = int(number[1]) if number else shape[0] - 1
-        if last >= experts:
-            message = f"`{name}` holds expert {last}, the model has {experts}"
-            yield Fault(Stage.FIRST_USE, name, message)
-
-    def head_faults(self, tensors: Layer) -> Iterator[Fault]:
-        hidden, vocab = self.spec.hidden_size, self.spec.unpadded_vocab_size
-        for name, shape in tensors.items():
-            is_a = "lora_A" in name or "lora_embedding_A" in name
-            if not (is_a or "lora_B" in name or "lora_embedding_B" in name):
-                continue
-            is_head = "embed_tokens" not in name
-            if is_a:
-                expected = (self.rank, hidden if is_head else vocab)
-            elif is_head:
-                expected = (min(shape[0], vocab), self.rank)
-            else:
-                expected = (hidden, self.rank)
-            yield from self._compare((name, shape), shape, expected)
-
-    def _compare(self, tensor: tuple[str, Shape], seen: Shape, slot: Shape) -> Iterator[Fault]:
-        name, shape = tensor
-        if seen != slot:
-            message = f"`{name}` is {list(shape)} once merged, its slot takes {list(slot)}"
-            yield Fault(Stage.FIRST_USE, name, message)
-
-
-_ROW_SPLIT = ("wo_ud", "down_proj")
-"""Modules of whose A the first columns are taken."""
-_COLUMN_SPLIT = ("qkvr", "gate_up_proj")
-"""Modules of whose B the first rows are taken."""
-
-
-def _is_plain(name: str, shape: Shape, target: str) -> bool:
-    if _target_of(name) != target or _NUMBERED.search(name):
-        return False
-    return "experts" not in name or len(shape) != 3
-
-
-def _last(tensors: Layer, factor: str) -> tuple[str, Shape] | None:
-    """Return the tensor that counts where several names mean the same factor: the last."""
-    is_a = factor == "A"
-    found = [(n, s) for n, s in tensors.items() if ("lora_A" in n) is is_a]
-    return found[-1] if found else None

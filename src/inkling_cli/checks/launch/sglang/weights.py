@@ -4,6 +4,8 @@ No rules here. The trap: whatever else lies in the folder with the same ending i
 adapter to SGLang, and a tensor that two files have is taken from the last of them.
 """
 
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
@@ -31,13 +33,25 @@ def file_problem(path: Path) -> str | None:
     return None
 
 
-def stored_tensors(adapter: AdapterFacts) -> dict[str, TensorInfo]:
-    """Return all tensors that SGLang reads of an adapter; files that are broken give none."""
-    tensors = dict(adapter.adapter.file.tensors)
+def stored_tensors(adapter: AdapterFacts) -> Mapping[str, TensorInfo]:
+    """Return all tensors of an adapter as SGLang reads them: file by file, each by its names.
+
+    Files that are broken give none.
+    """
+    return {name: tensor for name, (_, tensor) in _read_files(adapter).items()}
+
+
+def file_of(adapter: AdapterFacts, tensor: str) -> str:
+    """Return the name of the file from which SGLang takes a tensor: the last that has it."""
+    return _read_files(adapter)[tensor][0]
+
+
+@lru_cache(maxsize=16)
+def _read_files(adapter: AdapterFacts) -> Mapping[str, tuple[str, TensorInfo]]:
+    files = {WEIGHTS_NAME: adapter.adapter.file.tensors}
     for path in further_files(adapter.adapter.path):
         try:
-            more = read_header(path).tensors
+            files[path.name] = read_header(path).tensors
         except (InklingError, OSError):
             continue
-        tensors = {**tensors, **more} if path.name > WEIGHTS_NAME else {**more, **tensors}
-    return tensors
+    return {n: (file, files[file][n]) for file in sorted(files) for n in sorted(files[file])}

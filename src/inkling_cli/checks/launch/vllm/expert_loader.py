@@ -14,10 +14,31 @@ from inkling_cli.checks.launch.vllm.refusal import (
 Modules = Mapping[str, Factors]
 
 
-def check_packed(modules: Modules, path: str, *, may_convert: bool) -> Iterator[Refusal]:
-    """Yield PEFT's packed experts where they cannot be converted, or lack their gate and up."""
-    if not may_convert or f"{path}.base_layer" not in modules:
+def check_packed(
+    modules: Modules, path: str, number: int, slot: Slot, rank: int, *, may_convert: bool
+) -> Iterator[Refusal]:
+    """Yield PEFT's packed experts where they cannot be converted, or do not fit once they are."""
+    gate_up = modules.get(f"{path}.base_layer")
+    if not may_convert or gate_up is None:
         yield Refusal(Reason.PACKED_EXPERTS, modules[path].name)
+        return
+    yield from _check_packed(gate_up, number, Slot(slot.inputs, 2 * slot.outputs), rank)
+    yield from _check_packed(modules[path], number, Slot(slot.outputs, slot.inputs), rank)
+
+
+def _check_packed(factors: Factors, number: int, slot: Slot, rank: int) -> Iterator[Refusal]:
+    """Yield what is too large, or cannot be cut into a part of known size for each expert."""
+    limits = (
+        (factors.a, 0, (number * rank, slot.inputs)),
+        (factors.b, 1, (slot.outputs, number * rank)),
+    )
+    for letter, (shape, axis, limit) in zip("AB", limits, strict=True):
+        if shape is None:
+            continue
+        fits = len(shape) == 2 and all(n <= most for n, most in zip(shape, limit, strict=True))
+        if not fits or shape[1 - axis] == 0 or shape[axis] % number:
+            yield too_large(factors.name, letter, shape, limit)
+            return
 
 
 def check_stacks(

@@ -15,7 +15,10 @@ from inkling_cli.checks.launch.subject import LaunchSubject, UnreadAdapter
 from inkling_cli.checks.launch.vllm.adapter_config import refused_settings
 from inkling_cli.checks.launch.vllm.limits import rank_limit
 from inkling_runtime.adapter.adapter import WEIGHTS_NAME
+from inkling_runtime.adapter.json_file import MAX_JSON_BYTES, decode_json
 from inkling_runtime.adapter.lora_config import CONFIG_NAME
+from inkling_runtime.adapter.pattern_table import is_plain
+from inkling_runtime.adapter.regex_syntax import MAX_KEY_LENGTH
 from inkling_runtime.adapter.regular_file import open_regular
 from inkling_runtime.adapter.safetensors_file import read_header
 from inkling_runtime.errors import InklingError
@@ -27,7 +30,7 @@ def takes_config(subject: LaunchSubject, unread: UnreadAdapter) -> bool:
         folder = Path(unread.folder).expanduser()
         read_header(folder / WEIGHTS_NAME)
         with open_regular(folder / CONFIG_NAME) as file:
-            values = json.loads(file.read().decode("utf-8"))
+            values = json.loads(decode_json(file.read(MAX_JSON_BYTES + 1), CONFIG_NAME))
         return isinstance(values, dict) and _is_taken(values, rank_limit(subject.launch))
     except (InklingError, OSError, RuntimeError, ValueError, re.error):
         return False
@@ -47,6 +50,9 @@ def _is_taken(values: Mapping[str, Any], limit: int) -> bool:
         return False
     if rank <= 0 or max([rank, *ranks.values()]) > limit or any(refused_settings(values)):
         return False
-    for key in (*ranks, *alphas):
+    expressions = [key for key in (*ranks, *alphas) if not is_plain(key)]
+    if any(len(key) > MAX_KEY_LENGTH for key in expressions):
+        return False
+    for key in expressions:
         re.compile(key)
     return not (isinstance(alpha, int) and abs(alpha) > sys.float_info.max)

@@ -8,9 +8,9 @@ into the corner of a buffer: smaller ones are accepted, larger ones are not.
 import re
 from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 
+from inkling_cli.checks.effect import module_name
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.options.table import read_json_object
 from inkling_cli.checks.launch.subject import LaunchSubject
@@ -37,22 +37,15 @@ _LAYOUT = re.compile(r"\.mlp\.experts\.(?:w[123]|\d+\.(?:gate|up|down)_proj)\.")
 """Names of experts whose layout a flag of the launch decides on."""
 
 
-@dataclass
-class _Loaded:
-    """The factors of an adapter by module, as the loader has them after reading names."""
-
-    modules: dict[str, Factors] = field(default_factory=lambda: defaultdict(Factors))
-    refusals: list[Refusal] = field(default_factory=list)
-
-
 @lru_cache(maxsize=16)
 def refusals(subject: LaunchSubject, facts: AdapterFacts) -> tuple[Refusal, ...]:
     """Return why vLLM refuses an adapter for the names and shapes of its tensors; () if not."""
     known = adaptable_modules(subject.model.spec) if subject.model.spec else None
-    loaded = _read_names(subject, facts, known or AdaptableModules({}))
-    if loaded.refusals or known is None:
-        return (*loaded.refusals, *_missing_plain(loaded.modules, None))
-    loader = _Loader(subject, facts, known, loaded.modules)
+    modules = read_factors(facts)
+    refused = tuple(_refused_names(subject, facts, known or AdaptableModules({})))
+    if refused or known is None:
+        return (*refused, *_missing_plain(modules, None))
+    loader = _Loader(subject, facts, known, modules)
     return tuple(loader.refusals())
 
 
@@ -68,27 +61,43 @@ def is_refused_for_itself(subject: LaunchSubject, facts: AdapterFacts) -> bool:
     )
 
 
-def _read_names(subject: LaunchSubject, facts: AdapterFacts, known: AdaptableModules) -> _Loaded:
-    loaded = _Loaded()
+@lru_cache(maxsize=16)
+def read_factors(facts: AdapterFacts) -> Mapping[str, Factors]:
+    """Return path in vLLM → the factors that the loader has there, of all names that it can read.
+
+    The loader goes through the names in alphabetical order, and a later factor replaces an earlier
+    one under the same path.
+    """
+    modules: dict[str, Factors] = defaultdict(Factors)
+    for name, tensor in sorted(facts.adapter.file.tensors.items()):
+        factor = None if is_base_copy(name) else parse_factor_name(name)
+        if factor is None:
+            continue
+        factors = modules[factor.module]
+        factors.name = module_name(name)
+        factors.first = factors.first or factors.name
+        if factor.is_a:
+            factors.a, factors.a_tensor = tensor.shape, name
+        else:
+            factors.b, factors.b_tensor = tensor.shape, name
+    return dict(modules)
+
+
+def _refused_names(
+    subject: LaunchSubject, facts: AdapterFacts, known: AdaptableModules
+) -> Iterator[Refusal]:
     shared = subject.launch.is_on(SHARED_FLAG)
     experts = subject.model.spec.num_experts if subject.model.spec else 0
-    for name, tensor in facts.adapter.file.tensors.items():
+    for name in facts.adapter.file.tensors:
         if is_base_copy(name):
             continue
         factor = parse_factor_name(name)
         if factor is None:
-            loaded.refusals.append(Refusal(Reason.UNSUPPORTED_NAME, name))
+            yield Refusal(Reason.UNSUPPORTED_NAME, name)
             continue
         is_known = is_expected(factor.module, known, shared=shared, experts=experts)
         if not is_known and "base_layer" not in name:
-            loaded.refusals.append(Refusal(Reason.UNEXPECTED_MODULE, name))
-        factors = loaded.modules[factor.module]
-        factors.name = name.removesuffix(".weight").rpartition(".")[0]
-        if factor.is_a:
-            factors.a = tensor.shape
-        else:
-            factors.b = tensor.shape
-    return loaded
+            yield Refusal(Reason.UNEXPECTED_MODULE, name)
 
 
 def _missing_plain(
@@ -137,7 +146,10 @@ class _Loader:
                 yield from check_size(factors, slot, self.rank)
         for path, (number, slot) in self.expert_layers.items():
             if path in self.modules:
-                yield from check_packed(self.modules, path, may_convert=self._may_convert())
+                may_convert = self._may_convert()
+                yield from check_packed(
+                    self.modules, path, number, slot, self.rank, may_convert=may_convert
+                )
             elif self.shared:
                 yield from check_stacks(self.modules, path, number, slot, self.rank)
             else:

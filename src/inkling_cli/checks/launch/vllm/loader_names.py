@@ -42,7 +42,7 @@ def is_base_copy(tensor: str) -> bool:
     return tensor.endswith(_BASE_COPIES)
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2**17)
 def parse_factor_name(tensor: str) -> FactorName | None:
     """Return what a tensor is to the loader, or None for a name that it refuses."""
     parts = _renamed(tensor).split(".")

@@ -31,11 +31,19 @@ class Refusal:
 
 @dataclass
 class Factors:
-    """The shapes of a module's factors, None where there is none, and its name on disk."""
+    """The shapes of a module's factors, None where there is none, and where they come from.
+
+    `name` is the module's on disk, `a_tensor` and `b_tensor` are the tensors' names. Where several
+    names on disk lead to one module, these are the last ones, which the loader keeps; `first` is
+    the first, whose scaling it gets.
+    """
 
     a: Shape | None = None
     b: Shape | None = None
     name: str = ""
+    first: str = ""
+    a_tensor: str = ""
+    b_tensor: str = ""
 
 
 def check_size(factors: Factors, slot: Slot, rank: int) -> Iterator[Refusal]:

@@ -3,18 +3,17 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from inkling_cli.checks.effect import with_cause
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
-from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.advice import launch_defect
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
-from inkling_cli.checks.launch.vllm.layers import adaptable_modules
-from inkling_cli.checks.launch.vllm.loader_names import parse_factor_name
+from inkling_cli.checks.launch.vllm.causes import Cause
+from inkling_cli.checks.launch.vllm.effects import vllm_effects
 from inkling_cli.checks.launch.vllm.wrapping import (
     TARGETS,
     matches_nothing,
-    passes_targets,
     server_targets,
     unwrappable_matches,
 )
@@ -99,39 +98,15 @@ def check_targets_leave_out_modules(subject: LaunchSubject) -> Iterator[Defect]:
 
     *How to fix*: leave `--lora-target-modules` out, or name all modules that the adapters hold.
     """
-    if server_targets(subject) is None or not (subject.lora_enabled and subject.model.spec):
-        return
-    for facts in subject.adapters:
-        left_out = _left_out(subject, facts)
-        if left_out:
+    for facts in subject.adapters if subject.lora_enabled and subject.model.spec else ():
+        effects = with_cause(vllm_effects(subject, facts), Cause.LEFT_OUT)
+        if effects:
+            names = format_names([effect.module for effect in effects])
+            plural = "s" * (len(effects) != 1)
             yield launch_defect(
                 subject.launch,
-                f"`{TARGETS}` leaves out {len(left_out)} modules of adapter `{facts.name}` "
-                f"({format_names(left_out)})",
+                f"`{TARGETS}` leaves out {len(effects)} module{plural} of adapter `{facts.name}` "
+                f"({names})",
                 subject.at(TARGETS),
                 remove=[TARGETS],
             )
-
-
-def _left_out(subject: LaunchSubject, facts: AdapterFacts) -> list[str]:
-    """Return the names on disk of modules that vLLM would apply but for the targets."""
-    spec = subject.model.spec
-    if spec is None:
-        return []
-    known = adaptable_modules(spec)
-    found: dict[str, None] = {}
-    for name in facts.adapter.file.tensors:
-        factor = parse_factor_name(name)
-        if factor is None:
-            continue
-        path = _target_path(factor.module)
-        is_known = path in known.slots or path in known.expert_layers
-        if is_known and not passes_targets(path, subject):
-            found[name.removesuffix(".weight").rpartition(".")[0]] = None
-    return list(found)
-
-
-def _target_path(module: str) -> str:
-    """Return the path of the module that would be wrapped for an adapter's module."""
-    before, dot, _ = module.partition(".mlp.experts")
-    return before + dot if dot else module

@@ -1,0 +1,1 @@
+"""What PEFT on transformers does with an adapter, module by module, and the rules that say it."""

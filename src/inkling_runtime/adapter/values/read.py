@@ -1,0 +1,160 @@
+"""One pass over an adapter's file: what its numbers are, in little memory.
+
+Windows are read and measured by a few threads (reading, masks and matrix products leave Python's
+lock) and added up in the order of the plan, so that the answer does not depend on the threads.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import BinaryIO
+
+import numpy as np
+
+from inkling_runtime.adapter.adapter import Adapter
+from inkling_runtime.adapter.arrays import RawArray
+from inkling_runtime.adapter.regular_file import open_regular
+from inkling_runtime.adapter.safetensors_file import DTYPE_BITS, SafetensorsFile
+from inkling_runtime.adapter.site_pairs import SitePairs
+from inkling_runtime.adapter.values.adapter_values import AdapterValues
+from inkling_runtime.adapter.values.delta_values import gram
+from inkling_runtime.adapter.values.plan import (
+    WINDOW_BYTES,
+    FactorPlan,
+    PassPlan,
+    Window,
+    plan_pass,
+)
+from inkling_runtime.adapter.values.sums import Measured, Sums
+from inkling_runtime.adapter.values.tensor_values import magnitude_of, measure_run
+from inkling_runtime.errors import InklingError
+
+_THREADS = 2
+_AHEAD = 4
+"""Batches that are read or wait to be added up."""
+
+Batch = tuple[Window, ...]
+
+
+def read_values(
+    adapter: Adapter,
+    pairs: SitePairs,
+    progress: Callable[[int], None] | None = None,
+    window_bytes: int = WINDOW_BYTES,
+) -> AdapterValues:
+    """Return what the numbers of an adapter are, each byte of the file read once.
+
+    Memory: a few windows of 4 MB, the largest A without experts, and [E, R, R] per open factor.
+
+    Args:
+        adapter: its header.
+        pairs: its factors by site, from headers alone (`gather_sound_pairs`).
+        progress: called with the number of bytes that were just read.
+        window_bytes: how much is read at once, where a tensor can be read in parts.
+
+    Raises:
+        InklingError: the file cannot be read, or has changed since its header was read.
+    """
+    plan = plan_pass(adapter, pairs, window_bytes)
+    sums = Sums(plan, pairs)
+    try:
+        with open_regular(adapter.file.path) as file:
+            before = _require_size(file, adapter.file)
+            for measured in _iter_measured(file, adapter.file, plan, window_bytes):
+                sums.add(measured)
+                if progress is not None:
+                    progress(measured.window.end - measured.window.start)
+            if os.fstat(file.fileno()).st_mtime_ns != before.st_mtime_ns:
+                raise _changed(adapter.file)
+            _require_size(file, adapter.file)
+    except OSError as error:
+        path = adapter.file.path
+        raise InklingError(f"`{path}` cannot be read: {error.strerror or error}") from error
+    return sums.values(adapter.file)
+
+
+def _require_size(file: BinaryIO, header: SafetensorsFile) -> os.stat_result:
+    status = os.fstat(file.fileno())
+    if status.st_size != header.file_size:
+        raise _changed(header)
+    return status
+
+
+def _changed(header: SafetensorsFile) -> InklingError:
+    return InklingError(
+        f"`{header.path}` changed while it was read, expected it to stay as it is",
+        "run the command again once it is written",
+    )
+
+
+def _iter_measured(
+    file: BinaryIO, header: SafetensorsFile, plan: PassPlan, window_bytes: int
+) -> Iterator[Measured]:
+    waiting: deque[Future[list[Measured]]] = deque()
+    with ThreadPoolExecutor(_THREADS) as pool:
+        try:
+            for batch in _batches(plan.windows, window_bytes):
+                waiting.append(pool.submit(_measure, file, header, plan, batch))
+                if len(waiting) > _AHEAD:
+                    yield from waiting.popleft().result()
+            while waiting:
+                yield from waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _batches(windows: Iterable[Window], most: int) -> Iterator[Batch]:
+    """Yield runs of windows that follow one another in the file, of about a window's size."""
+    batch: list[Window] = []
+    for window in windows:
+        if batch and (batch[-1].end != window.start or window.end - batch[0].start > most):
+            yield tuple(batch)
+            batch = []
+        batch.append(window)
+    if batch:
+        yield tuple(batch)
+
+
+def _measure(
+    file: BinaryIO, header: SafetensorsFile, plan: PassPlan, batch: Batch
+) -> list[Measured]:
+    start = batch[0].start
+    data = _read_bytes(file, header, start, batch[-1].end)
+    found = []
+    for window in batch:
+        part = data[window.start - start : window.end - start]
+        found.append(_measure_window(window, part, plan.factors))
+    return found
+
+
+def _read_bytes(file: BinaryIO, header: SafetensorsFile, start: int, end: int) -> RawArray:
+    data = np.empty(end - start, np.uint8)
+    view, done = data.data, 0
+    while done < len(view):
+        count = os.preadv(file.fileno(), [view[done:]], start + done)
+        if count == 0:
+            raise _changed(header)
+        done += count
+    return data
+
+
+def _measure_window(window: Window, data: RawArray, factors: tuple[FactorPlan, ...]) -> Measured:
+    dtype = window.tensor.dtype
+    width = DTYPE_BITS[dtype] // 8
+    raw = data.view(f"u{width}")
+    run = measure_run(raw, dtype)
+    products = []
+    largest = magnitude_of(run.largest, dtype)
+    for use in window.uses:
+        factor = factors[use.factor]
+        part, first = use.view.apply(raw.reshape(window.shape), window.first)
+        if not part.size:
+            continue
+        is_by_expert = factor.is_stack and use.view.axis == 0
+        expert = use.first_expert + (first if is_by_expert else 0)
+        block = part if factor.is_stack else part[None]
+        product = gram(block, dtype, factor.is_a, largest) if run.is_finite else None
+        products.append((use.factor, expert, product))
+    return Measured(window, run, tuple(products))

@@ -1,0 +1,40 @@
+"""Which safetensors files a checkpoint folder consists of: those of its index, else all."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from inkling_runtime.adapter.json_file import read_json_object
+from inkling_runtime.adapter.shown import shown_text
+from inkling_runtime.errors import InklingError, format_names
+
+
+def iter_weight_files(folder: Path) -> Iterator[Path]:
+    """Yield the safetensors files of a checkpoint folder, those of its index if it has one.
+
+    Raises:
+        InklingError: the index is not readable or names a file that is not there.
+    """
+    index = folder / "model.safetensors.index.json"
+    try:
+        files = _files_of(index) if index.exists() else sorted(folder.glob("*.safetensors"))
+    except OSError as error:
+        raise InklingError(f"`{folder}` cannot be read: {error.strerror or error}") from error
+    if not files:
+        raise InklingError(f"`{folder}` holds no `.safetensors` file")
+    yield from files
+
+
+def _files_of(index: Path) -> list[Path]:
+    weight_map = read_json_object(index).get("weight_map")
+    if not isinstance(weight_map, dict):
+        raise InklingError(f"`{index}` has no `weight_map` object")
+    names = sorted({str(name) for name in weight_map.values()})
+    shown = [shown_text(name) for name in names]
+    outside = [text for name, text in zip(names, shown, strict=True) if Path(name).name != name]
+    if outside:
+        raise InklingError(f"`{index}` names files outside its folder: {format_names(outside)}")
+    files = [index.parent / name for name in names]
+    missing = [text for file, text in zip(files, shown, strict=True) if not file.is_file()]
+    if missing:
+        raise InklingError(f"`{index}` names files that are not there: {format_names(missing)}")
+    return files
