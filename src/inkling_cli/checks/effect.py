@@ -62,8 +62,8 @@ def modules_of(effects: Iterable[Effect], fate: Fate) -> list[str]:
 
 
 def with_cause(effects: Iterable[Effect], *causes: str) -> list[Effect]:
-    """Return the effects that have one of these causes, in order."""
-    return [effect for effect in effects if effect.cause in causes]
+    """Return the effects that have one of these causes and are meant to be others, in order."""
+    return [effect for effect in effects if effect.cause in causes and effect.is_meant]
 
 
 def by_reason(effects: Sequence[Effect]) -> dict[tuple[Fate, str, str], list[str]]:

@@ -237,7 +237,7 @@ def _parts(folder: AdapterFolder, index: str) -> list[str]:
     return sorted({str(name) for name in names.values()}) if isinstance(names, dict) else []
 
 
-_KEY = re.compile(r"` has (?:an? |the )?(\w+) ")
+_KEY = re.compile(r"` has (?:an? |no |the )?(\w+)\b")
 
 
 def _key_in(problem: InklingError) -> str | None:

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Mapping, Sequence
 
+from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Change, Location
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.launch import Launch, LaunchForm
@@ -35,6 +36,24 @@ def launch_defect(
     change = Change(options, variables, tuple(remove))
     remedy = advise(launch, options, variables, remove)
     return Defect(message, remedy, location, fix, change, stage)
+
+
+def advise_conversion(
+    facts: AdapterFacts, engine: Engine, otherwise: str | None = None, *, needs_model: bool = False
+) -> str:
+    """Return the command that makes an adapter right for an engine.
+
+    Args:
+        facts: the adapter.
+        engine: that is to apply it.
+        otherwise: what to say of an adapter that a conversion refuses.
+        needs_model: whether the conversion asks for the base model's sizes.
+    """
+    adapter = facts.adapter
+    if adapter.unknown or adapter.problems:
+        return otherwise or f"`inkling inspect {facts.folder}` shows what is not understood"
+    model = " --model MODEL" if needs_model else ""
+    return f"`inkling convert-adapter {facts.folder} --to {engine.value}{model} -o OUT`"
 
 
 def advise(launch: Launch, options: Changes, variables: Changes, remove: Sequence[str]) -> str:

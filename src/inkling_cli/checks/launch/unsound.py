@@ -1,5 +1,7 @@
 """What `inkling check-adapter` finds in the adapters of a launch. No rules here."""
 
+from functools import lru_cache
+
 from inkling_cli.checks.adapter import Consumer, check_adapter, make_subject
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Finding, Severity
@@ -19,7 +21,8 @@ _KEYS_TOLD_BY_OTHERS = {
 _ABOUT_NAMES = ("ADP001", "ADP009", "ADP010")
 
 
-def find_unsound(subject: LaunchSubject, facts: AdapterFacts) -> list[Finding]:
+@lru_cache(maxsize=16)
+def find_unsound(subject: LaunchSubject, facts: AdapterFacts) -> tuple[Finding, ...]:
     """Return why an adapter is not applied as it is meant; empty where it is sound.
 
     What vLLM refuses to load under every launch has rules of its own, which name what was refused;
@@ -27,14 +30,14 @@ def find_unsound(subject: LaunchSubject, facts: AdapterFacts) -> list[Finding]:
     """
     judges_names = subject.engine is Engine.VLLM and subject.lora_enabled and subject.is_inkling
     if judges_names and is_refused_for_itself(subject, facts):
-        return []
+        return ()
     codes = _ABOUT_NAMES if judges_names else ()
     keys = _KEYS_TOLD_BY_OTHERS.get(subject.engine, ())
     judged = make_subject(facts.adapter, subject.model.spec)
-    return [
+    return tuple(
         finding
         for finding in check_adapter(judged, [Consumer(subject.engine.value)])
         if finding.severity is Severity.ERROR
         and finding.code not in codes
         and not (finding.code == "ADP008" and finding.location.key in keys)
-    ]
+    )

@@ -9,6 +9,7 @@ from typing import Any
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location, Severity
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
+from inkling_cli.checks.launch.advice import advise_conversion
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.sglang.causes import Cause
 from inkling_cli.checks.launch.sglang.loading import Fault, load_stage, loading_fault
@@ -49,7 +50,7 @@ def check_adapter_tensors_refused(subject: LaunchSubject) -> Iterator[Defect]:
             continue
         yield Defect(
             f"adapter `{adapter.name}`: {fault.message}",
-            f"`inkling convert-adapter {adapter.folder} --to sglang -o OUT`",
+            advise_conversion(adapter, _SGLANG),
             Location(f"{adapter.folder.rstrip('/')}", key=fault.tensor),
             stage=fault.stage,
         )

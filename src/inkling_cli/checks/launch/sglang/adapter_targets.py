@@ -6,7 +6,7 @@ from inkling_cli.checks.effect import module_name, with_cause
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
-from inkling_cli.checks.launch.advice import format_adapters, launch_defect
+from inkling_cli.checks.launch.advice import advise_conversion, format_adapters, launch_defect
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.sglang.causes import Cause
 from inkling_cli.checks.launch.sglang.effects import sglang_effects
@@ -38,17 +38,23 @@ def check_adapter_targets_unknown(subject: LaunchSubject) -> Iterator[Defect]:
     *Why it matters*: SGLang refuses to start, or refuses the adapter when it is loaded later;
     giving `--lora-target-modules` does not help.
 
-    *How to fix*: set `target_modules` to `"all-linear"` in the adapter's config.
+    *How to fix*: set `target_modules` to `"all-linear"` in the adapter's config. The names of
+    transformers in an adapter of PEFT need `inkling convert-adapter ADAPTER --to sglang -o OUT`.
     """
     for adapter in subject.adapters if subject.lora_enabled and subject.is_inkling else ():
         is_all = adapter.config.target_modules == ("all",) and not adapter.ref.at_startup
         if not is_all and (unknown := unknown_targets(adapter.config)):
+            message = f"adapter `{adapter.name}` has {unknown}, which SGLang does not know"
+            place, stage = adapter.at("target_modules"), load_stage(adapter)
+            if adapter.adapter.dialect.name == "peft":
+                yield Defect(message, advise_conversion(adapter, Engine.SGLANG), place, stage=stage)
+                continue
             yield Defect(
-                f"adapter `{adapter.name}` has {unknown}, which SGLang does not know",
+                message,
                 'set it to `"target_modules": "all-linear"`',
-                adapter.at("target_modules"),
+                place,
                 {"target_modules": "all-linear"},
-                stage=load_stage(adapter),
+                stage=stage,
             )
 
 

@@ -24,7 +24,6 @@ class Cause(StrEnum):
     RSLORA = "rsLoRA"
     ALPHA_PATTERN = "alpha pattern"
     RANK_PATTERN = "rank pattern"
-    SCALED_BY_ZERO = "scaled by 0"
     SETTING = "setting passed over"
     ELSEWHERE = "taken for another module"
     CUT = "does not fit its slot"
@@ -57,7 +56,6 @@ TOLD_BY: Mapping[Cause, tuple[str, ...]] = {
     Cause.RSLORA: ("SGL401",),
     Cause.ALPHA_PATTERN: ("SGL402",),
     Cause.RANK_PATTERN: ("SGL403",),
-    Cause.SCALED_BY_ZERO: ("ADP012",),
     Cause.SETTING: ("ADP008",),
     Cause.ELSEWHERE: ("ADP001", "ADP006", "ADP010", REST),
     Cause.CUT: ("ADP001", "ADP003", "ADP004", "ADP005", "ADP007", REST),

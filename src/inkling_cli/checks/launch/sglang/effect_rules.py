@@ -8,7 +8,7 @@ from inkling_cli.checks.effect import Effect, Fate, with_cause
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location, Severity
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
-from inkling_cli.checks.launch.advice import launch_defect
+from inkling_cli.checks.launch.advice import advise_conversion, launch_defect
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.sglang.causes import TOLD_BY, TOLD_BY_REST, Cause
 from inkling_cli.checks.launch.sglang.effects import sglang_effects
@@ -100,8 +100,7 @@ def check_modules_not_applied(subject: LaunchSubject) -> Iterator[Defect]:
     *Why it matters*: the server answers without these modules, or with another effect than they
     were trained for, and nothing says so.
 
-    *How to fix*: export the adapter again, without what SGLang has no place for. Copies of base
-    weights are left out by `inkling convert-adapter ADAPTER --to sglang -o OUT`.
+    *How to fix*: export the adapter again, without what SGLang has no place for.
     """
     for adapter, found in _with_cause(subject, *TOLD_BY_REST):
         if loading_fault(subject, adapter):
@@ -118,8 +117,6 @@ def check_modules_not_applied(subject: LaunchSubject) -> Iterator[Defect]:
 
 
 def _remedy(adapter: AdapterFacts, found: list[Effect]) -> str:
-    if all(effect.module.endswith(".base_layer.weight") for effect in found):
-        return f"`inkling convert-adapter {adapter.folder} --to sglang -o OUT` leaves them out"
     if found[0].cause == Cause.FURTHER_FILE:
         return f"move the further file out of `{adapter.folder}`"
     return "export the adapter again, without what SGLang has no place for"
@@ -164,6 +161,6 @@ def _share(subject: LaunchSubject, adapter: AdapterFacts, found: list[Effect]) -
 def _defect(adapter: AdapterFacts, found: list[Effect], message: str) -> Defect:
     return Defect(
         f"adapter `{adapter.name}`: {message}",
-        f"`inkling convert-adapter {adapter.folder} --to sglang -o OUT`",
+        advise_conversion(adapter, _SGLANG),
         Location(str(adapter.adapter.file.path), key=found[0].module),
     )

@@ -76,7 +76,8 @@ class _Judge:
 
     def effect(self, module: str, tensors: list[str]) -> Effect:
         fate, found = self._judge(module, tensors)
-        return Effect(module, fate, *(found or ("", "")))
+        is_copy = fate is Fate.DROPPED and module in self.facts.adapter.base_copies
+        return Effect(module, fate, *(found or ("", "")), is_meant=not is_copy)
 
     def _judge(self, module: str, tensors: list[str]) -> _Judged:
         judged = [self._tensor(tensor) for tensor in tensors]
@@ -100,8 +101,6 @@ class _Judge:
             yield Cause.ONE_FACTOR, f"it has no {missing}, SGLang takes zeros"
         if found := wrong_scale(self.facts, module):
             yield found
-        elif self.facts.config.alpha == 0:
-            yield Cause.SCALED_BY_ZERO, "it is scaled by 0"
         if module in self.interleaved:
             yield Cause.INTERLEAVED, "its rows are g0, u0, g1, u1, …; SGLang reads [gate; up]"
         for setting in self.settings:

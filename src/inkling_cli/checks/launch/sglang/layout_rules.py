@@ -6,7 +6,7 @@ from inkling_cli.checks.effect import module_name, with_cause
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
-from inkling_cli.checks.launch.advice import format_adapters, launch_defect
+from inkling_cli.checks.launch.advice import advise_conversion, format_adapters, launch_defect
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.sglang.causes import Cause
 from inkling_cli.checks.launch.sglang.effects import sglang_effects
@@ -129,7 +129,7 @@ def check_down_side_stored_once(subject: LaunchSubject) -> Iterator[Defect]:
         yield Defect(
             f"adapter `{adapter.name}` stores `{module}` once for all experts, its gate and up "
             "side not: only expert 0 is filled",
-            f"`inkling convert-adapter {adapter.folder} --to sglang -o OUT`",
+            advise_conversion(adapter, Engine.SGLANG),
             adapter.ref.location,
         )
 

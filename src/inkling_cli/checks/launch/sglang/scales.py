@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
+from inkling_cli.checks.launch.advice import advise_conversion
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.sglang.causes import Cause
 from inkling_cli.checks.launch.sglang.loading import loading_fault
@@ -100,4 +101,4 @@ def _served_scale(adapter: AdapterFacts) -> float:
 
 
 def _remedy(adapter: AdapterFacts) -> str:
-    return f"`inkling convert-adapter {adapter.folder} --to sglang -o OUT`"
+    return advise_conversion(adapter, Engine.SGLANG)

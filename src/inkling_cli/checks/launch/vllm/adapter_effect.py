@@ -9,6 +9,7 @@ from inkling_cli.checks.effect import Effect, with_cause
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location, Severity
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
+from inkling_cli.checks.launch.advice import advise_conversion
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.launch.vllm.causes import Cause
@@ -157,10 +158,8 @@ def _share(subject: LaunchSubject, facts: AdapterFacts, effects: Sequence[Effect
 
 def _defect(facts: AdapterFacts, message: str, effects: Sequence[Effect], otherwise: str) -> Defect:
     """Return a defect that a conversion repairs; `otherwise` is for adapters that it refuses."""
-    is_convertible = not facts.adapter.unknown and not facts.adapter.problems
-    command = f"`inkling convert-adapter {facts.folder} --to vllm -o OUT`"
     return Defect(
         f"adapter `{facts.name}`: {message}",
-        command if is_convertible else otherwise,
+        advise_conversion(facts, Engine.VLLM, otherwise),
         Location(str(facts.adapter.file.path), key=effects[0].module),
     )

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location, Severity
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
+from inkling_cli.checks.launch.advice import advise_conversion
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.launch.vllm.loader import refusals
@@ -15,6 +16,7 @@ from inkling_cli.checks.stage import Stage
 from inkling_runtime.errors import format_names
 
 _LOAD = Stage.ADAPTER_LOAD
+_EXPORT_AGAIN = "export the adapter again, or serve it on the model that it was trained on"
 _ERROR = Severity.ERROR
 
 
@@ -42,7 +44,8 @@ def check_adapter_names_refused(subject: LaunchSubject) -> Iterator[Defect]:
         ]
         if found:
             names = format_names([refusal.name for refusal in found])
-            yield _defect(facts, f"vLLM does not take the names {names}", found[0])
+            message = f"vLLM does not take the names {names}"
+            yield _defect(facts, message, found[0], advise_conversion(facts, Engine.VLLM))
 
 
 @LAUNCH_RULES.rule("VLM206", "packed-experts-refused", _ERROR, engine=Engine.VLLM, stage=_LOAD)
@@ -63,7 +66,8 @@ def check_packed_experts_refused(subject: LaunchSubject) -> Iterator[Defect]:
         found = _of(subject, facts, Reason.PACKED_EXPERTS)
         if found:
             message = f"its experts are packed (`{found[0].name}`), which vLLM refuses"
-            yield _defect(facts, message, found[0], "--model MODEL")
+            remedy = advise_conversion(facts, Engine.VLLM, needs_model=True)
+            yield _defect(facts, message, found[0], remedy)
 
 
 @LAUNCH_RULES.rule("VLM207", "adapter-incomplete", _ERROR, engine=Engine.VLLM, stage=_LOAD)
@@ -83,7 +87,7 @@ def check_adapter_incomplete(subject: LaunchSubject) -> Iterator[Defect]:
         if found:
             place = f"`{found[0].name}`: " if found[0].name else ""
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-            yield _defect(facts, f"{place}{found[0].message}{more}", found[0], None)
+            yield _defect(facts, f"{place}{found[0].message}{more}", found[0])
 
 
 @LAUNCH_RULES.rule("VLM208", "adapter-larger-than-slot", _ERROR, engine=Engine.VLLM, stage=_LOAD)
@@ -103,7 +107,7 @@ def check_adapter_larger_than_slot(subject: LaunchSubject) -> Iterator[Defect]:
         found = _of(subject, facts, Reason.TOO_LARGE)
         if found and not _is_told_by_rank(subject, facts):
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-            yield _defect(facts, f"`{found[0].name}`: {found[0].message}{more}", found[0], None)
+            yield _defect(facts, f"`{found[0].name}`: {found[0].message}{more}", found[0])
 
 
 def _loaded(subject: LaunchSubject) -> tuple[AdapterFacts, ...]:
@@ -124,10 +128,8 @@ def _told_by_layout_rules(subject: LaunchSubject, facts: AdapterFacts) -> set[st
     return set(facts.numbered_experts() if shared else facts.stacked_experts())
 
 
-def _defect(facts: AdapterFacts, message: str, refusal: Refusal, extra: str | None = "") -> Defect:
-    remedy = f"inkling convert-adapter {facts.folder} --to vllm"
-    words = "export the adapter again, or serve it on the model that it was trained on"
-    if extra is not None:
-        words = f"`{' '.join(filter(None, (remedy, extra)))} -o OUT`"
+def _defect(
+    facts: AdapterFacts, message: str, refusal: Refusal, remedy: str = _EXPORT_AGAIN
+) -> Defect:
     place = Location(str(facts.adapter.file.path), key=refusal.name or None)
-    return Defect(f"adapter `{facts.name}`: {message}", words, place)
+    return Defect(f"adapter `{facts.name}`: {message}", remedy, place)
