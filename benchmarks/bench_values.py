@@ -111,7 +111,8 @@ def main() -> None:
             f"{row['peak_mb']:>9.0f}"
         )
     if arguments.json:
-        found = {"load": os.getloadavg(), "bytes": size, "rows": rows}
+        limits = {"gb_per_s": LIMIT_GB_S, "peak_mb": LIMIT_MB}
+        found = {"load": os.getloadavg(), "bytes": size, "limits": limits, "rows": rows}
         arguments.json.write_text(json.dumps(found, indent=2))
 
 

@@ -97,12 +97,13 @@ consumer, with the modules of each fate by their names on disk, the reasons, wha
 pass (`requires`) and the memory of an adapter slot (`slot_bytes`).
 
 Engines are judged under a launch. By default it is the best one for the adapter, which is shown;
-`--launch FILE` takes the user's from whatever `check-config` reads, and after `--` stand the
-options of one engine as on its own command line. Then nothing is repaired: what is not given is the
-engine's default, and of the environment only what `--env`, `--env-file` or `--inherit-env` say. An
-adapter that the launch names by its path is the one that is meant; any other is added to those of
-the launch, or, with `--load dynamic`, loaded while the server runs. Without `--model` the model of
-the launch is taken, if its config.json lies on this machine.
+`--launch FILE` takes the user's from whatever `check-config` reads (where the file does not tell
+the engine, `--engine` does), and after `--` stand the options of one engine as on its own command
+line. Then nothing is repaired: what is not given is the engine's default, and of the environment
+only what `--env`, `--env-file` or `--inherit-env` say. An adapter that the launch names by its path
+is the one that is meant; any other is added to those of the launch, or, with `--load dynamic`,
+loaded while the server runs. Without `--model` the model of the launch is taken, if its config.json
+lies on this machine.
 
 What the engines do is modelled on their own code and compared with it on recorded adapters
 ([vLLM](conformance-vllm.md), [SGLang](conformance-sglang.md)); PEFT itself is loaded in the tests.

@@ -21,6 +21,11 @@ class InklingError(Exception):
         self.hint = hint
 
 
+def format_count(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 module`, `2 modules`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def format_names(names: Sequence[str], limit: int = 3) -> str:
     """Return names in backticks, the first `limit` of them, and how many more there are."""
     shown = ", ".join(f"`{name}`" for name in names[:limit])

@@ -109,7 +109,7 @@ def test_a_name_of_the_base_checkpoint_is_told_as_such(tmp_path, released, raw):
         (".lora_A.default.weight", "names end in `lora_A.default.weight`"),
         (".lora_a", "names end in `lora_a`, as MLX writes them"),
         (".lora_down.weight", "names end in `lora_down.weight`, as kohya writes them"),
-        (".lora_embedding_A", "`lora_embedding_A` is a factor of an embedding"),
+        (".lora_embedding_A", "names with `lora_embedding_` are of an embedding"),
     ],
 )
 def test_a_foreign_ending_is_told(tmp_path, ending, told):

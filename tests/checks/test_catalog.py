@@ -78,6 +78,26 @@ def test_rule_of_another_engine_is_silent():
     assert list(registry.check(0, "sglang", None)) == []
 
 
+def test_each_rule_is_asked_once_for_several_engines():
+    registry: Registry[list[str]] = Registry()
+
+    @registry.rule("XXX001", "for-all", Severity.ERROR)
+    def for_all(asked):
+        asked.append("all")
+        yield Defect("defect")
+
+    @registry.rule("XXX002", "for-one", Severity.ERROR, engine="vllm", since="0.33")
+    def for_one(asked):
+        asked.append("one")
+        yield Defect("defect")
+
+    asked: list[str] = []
+    found = list(registry.check_for(asked, {"sglang": "0.5.23", "vllm": "0.33.0", "peft": None}))
+    assert asked == ["all", "one"]
+    assert [(f.code, f.engine_version) for f in found] == [("XXX001", None), ("XXX002", "0.33.0")]
+    assert [f.code for f in registry.check_for([], {"vllm": "0.32.0"})] == ["XXX001"]
+
+
 @pytest.mark.parametrize(("code", "name"), [("XXX001", "other-name"), ("XXX002", "some-name")])
 def test_code_and_name_are_registered_once(code, name):
     registry: Registry[int] = Registry()

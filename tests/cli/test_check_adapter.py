@@ -1,10 +1,23 @@
 """`inkling check-adapter`: launches, verdicts, exit codes, what people see."""
 
 import json
+import os
+import re
+import shlex
+from pathlib import Path
 
 import pytest
 
+from factories import (
+    TINY,
+    Module,
+    released_adapter_config,
+    released_modules,
+    write_adapter,
+    write_released_adapter,
+)
 from inkling_cli.main import main
+from inkling_runtime.adapter.adapter import read_adapter
 
 ENV = ("--env", "INKLING_MULTIMEM_AR=0")
 FORMATS = ("full", "concise", "json", "github", "sarif")
@@ -58,6 +71,22 @@ class TestExitCodes:
         assert shown.err.startswith("error: ")
         assert "bug" not in shown.err
 
+    @pytest.mark.parametrize("option", ["--launch", "--env-file"])
+    def test_a_file_that_is_not_there_is_said_in_this_commands_words(self, option, capsys):
+        assert check("adapters/released", option, "nowhere") == 2
+        shown = capsys.readouterr().err
+        assert "`nowhere` does not exist" in shown
+        assert "check-config" not in shown
+
+    def test_an_empty_version_is_an_error(self, capsys):
+        assert check("adapters/released", "--engine", "vllm", "--engine-version", "") == 2
+        assert "`--engine-version`" in capsys.readouterr().err
+
+    def test_a_pipe_beside_an_adapter_is_not_waited_for(self, tmp_path, in_workspace):
+        folder = write_released_adapter(tmp_path / "a")
+        os.mkfifo(folder / "added_tokens.json")
+        assert check(str(folder), "--model", "model", "--engine", "sglang") in (0, 1)
+
     def test_an_adapter_that_cannot_be_read_is_a_finding(self, capsys):
         assert check("adapters/torn", "--model", "model") == 1
         assert "safetensors" in capsys.readouterr().out
@@ -79,6 +108,7 @@ class TestLaunches:
         shared = ("--", "--enable-moe-shared-loras")
         assert verdicts(capsys, *words, *ENV, *shared) == {"vllm": "applied"}
         assert verdicts(capsys, *words, *shared) == {"vllm": "refused"}
+        assert verdicts(capsys, "--engine", "vllm", *words, *shared) == {"vllm": "refused"}
         sharded = (*shared, "--fully-sharded-loras")
         assert verdicts(capsys, *words, *ENV, *sharded) == {"vllm": "partial"}
 
@@ -100,6 +130,38 @@ class TestLaunches:
         assert verdict["verdict"] == "applied"
         assert verdict["launch"] is None
 
+    def test_the_engine_is_asked_for_where_a_launch_file_does_not_tell_it(self, capsys, tmp_path):
+        options = tmp_path / "options.yaml"
+        options.write_text("model: model\nenable-lora: true\n")
+        words = ("adapters/for-vllm", "--launch", str(options))
+        assert check(*words) == 2
+        assert "`--engine vllm`" in capsys.readouterr().err
+        assert verdicts(capsys, *words, "--engine", "vllm") == {"vllm": "refused"}
+
+    def test_a_launch_that_tells_its_engine_is_not_judged_as_anothers(self, capsys, tmp_path):
+        script = tmp_path / "serve.sh"
+        script.write_text("vllm serve model --enable-lora\n")
+        assert check("adapters/released", "--launch", str(script), "--engine", "sglang") == 2
+        assert "the launch starts vLLM" in capsys.readouterr().err
+
+    def test_findings_of_a_launch_are_told_once_for_all_adapters(self, capsys):
+        words = ("--", "vllm", "serve", "model", "--enable-lora", "--max-cpu-loras", "0")
+        found = report(capsys, "adapters/released", "adapters/for-vllm", *words)["findings"]
+        codes = [finding["code"] for finding in found]
+        assert codes.count("VLM001") == 1
+        assert all(finding not in found[:index] for index, finding in enumerate(found))
+
+    def test_a_version_that_is_not_known_is_said(self, capsys):
+        words = ("adapters/for-vllm", "--engine", "vllm", "--model", "model")
+        (verdict,) = report(capsys, *words, "--engine-version", "0.1")["verdicts"]
+        assert verdict["not_checked"] == [
+            "vLLM 0.1: judged as 0.33.0, the nearest version that is known"
+        ]
+
+    def test_a_model_that_nobody_named_is_not_missed(self, capsys):
+        words = ("adapters/for-vllm", "--engine", "vllm", "--", "--max-loras", "1")
+        assert "LCH101" not in [f["code"] for f in report(capsys, *words)["findings"]]
+
     def test_a_server_that_is_told_nothing_fills_one_expert(self, capsys):
         words = ("adapters/released", "--engine", "sglang", "--model", "model")
         late = ("--load", "dynamic", "--", "--lora-backend", "triton")
@@ -116,6 +178,16 @@ class TestLaunches:
         shown = capsys.readouterr().out
         assert "INKLING_MULTIMEM_AR=0 vllm serve model --enable-lora" in shown
         assert "for a slot on each GPU" in shown
+
+    @pytest.mark.parametrize(
+        ("engine", "name"), [("vllm", "for-vllm"), ("sglang", "released")], ids=["vllm", "sglang"]
+    )
+    def test_what_is_assumed_can_be_read_as_a_launch(self, engine, name, capsys, tmp_path):
+        words = (f"adapters/{name}", "--engine", engine, "--model", "model")
+        (verdict,) = report(capsys, *words)["verdicts"]
+        file = tmp_path / "launch"
+        file.write_text(verdict["launch"] + "\n")
+        assert verdicts(capsys, f"adapters/{name}", "--launch", str(file)) == {engine: "applied"}
 
     def test_requirements_are_said(self, capsys):
         (verdict,) = report(capsys, "adapters/for-vllm", "--engine", "vllm")["verdicts"]
@@ -153,3 +225,63 @@ class TestPeople:
         names = ("adapter_config.json", "adapter_model.safetensors")
         words = [f"adapters/released/{name}" for name in names]
         assert len(report(capsys, *words, "--engine", "native")["verdicts"]) == 1
+
+    def test_modules_that_the_dialect_does_not_have_are_counted(self, capsys):
+        check("adapters/released", "--from", "peft", "--engine", "native")
+        shown = capsys.readouterr().out
+        total = len(read_adapter(Path("adapters/released")).modules)
+        assert f": 0 of {total} modules in the peft dialect" in shown
+        assert f" in {total} modules for " in shown
+
+    def test_a_module_that_was_not_judged_has_its_reason(self, capsys, tmp_path):
+        name = "base_model.model.model.vision_tower.encoder_layers.0.projection"
+        config = released_adapter_config(target_modules=["projection"])
+        folder = write_adapter(tmp_path / "a", [Module(name, 8, 8)], config)
+        check(str(folder), "--engine", "peft", "--model", "model")
+        assert f"    not checked: `{name}`: " in capsys.readouterr().out
+
+    def test_no_line_ends_in_blanks(self, capsys):
+        check("adapters/released", "adapters/torn", "--from", "peft")
+        lines = capsys.readouterr().out.splitlines()
+        assert [line for line in lines if line != line.rstrip()] == []
+
+
+@pytest.mark.usefixtures("in_workspace")
+class TestRemedies:
+    """What is printed as a command runs, and repairs."""
+
+    @pytest.mark.parametrize("name", ["a b", "$(x)", "it's", "-dash", "a;b"])
+    def test_a_command_names_any_folder(self, name, capsys, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        write_released_adapter(tmp_path / name)
+        found = report(capsys, f"./{name}", "--engine", "vllm")["findings"]
+        assert found
+        for finding in found:
+            (command,) = re.findall("`(inkling .*)`", finding["help"])
+            words = shlex.split(command)
+            words[words.index("OUT")] = f"out-{finding['code']}"
+            assert main(words[1:]) == 0
+            capsys.readouterr()
+            assert check(words[-1], "--engine", "vllm") == 0
+            capsys.readouterr()
+
+    def test_a_conversion_that_needs_sizes_is_given_the_model(self, capsys, tmp_path):
+        query = [module for module in released_modules(TINY) if module.name.endswith(".wq_du")]
+        folder = write_adapter(tmp_path / "a", query, released_adapter_config(use_rslora=True))
+        words = ("--engine", "sglang", "--model", "model")
+        found = report(capsys, str(folder), *words)["findings"]
+        helps = [f["help"] for f in found if "convert-adapter" in (f["help"] or "")]
+        assert helps
+        assert all(" --model MODEL" in text for text in helps)
+
+    def test_no_conversion_is_advised_that_is_refused(self, capsys, tmp_path):
+        folder = write_released_adapter(tmp_path / "a", config={"bias": "lora_only"})
+        found = report(capsys, str(folder), "--engine", "vllm", "--engine", "sglang")["findings"]
+        assert found
+        assert [finding for finding in found if "convert-adapter" in finding["help"]] == []
+
+    def test_a_prefix_is_wrong_only_where_another_is_expected(self, capsys):
+        found = report(capsys, "adapters/released", "--from", "vllm", "--engine", "native")
+        codes = [finding["code"] for finding in found["findings"]]
+        assert "ADP001" in codes
+        assert "ADP010" not in codes

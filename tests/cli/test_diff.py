@@ -172,9 +172,9 @@ class TestText:
             "layers.1.attn.wq_du",
             "layers.2.mlp.experts.w2",
         ]
-        assert listed[0].endswith("not comparable: NaN or infinity; 1 of 5 experts, first 4")
+        assert listed[0].endswith("not comparable: NaN or infinity; 1 of 5 experts, 4 the first")
         assert "only in the first" in listed[1]
-        assert listed[2].endswith("1 of 5 experts, most 3")
+        assert listed[2].endswith("1 of 5 experts, 3 the most")
 
     def test_only_the_ten_that_differ_most_are_listed(self, tmp_path, capsys):
         write_released_adapter(tmp_path / "other", rng=np.random.default_rng(1))

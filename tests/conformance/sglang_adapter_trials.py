@@ -50,6 +50,7 @@ SERVERS = {
     "one-slot": Server("--max-loras-per-batch 1 --max-loaded-loras 1"),
     "text-only": Server(_T, model="text-only"),
     "no-sink": Server(_T, model="no-sink"),
+    "default-no-sink": Server("--lora-backend csgmv", model="no-sink"),
 }
 
 WHOLE = (

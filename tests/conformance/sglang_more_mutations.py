@@ -269,6 +269,11 @@ FILES: Mapping[str, Mutation] = {
     "added-tokens": writing("added_tokens.json", b'{"<a>": 500, "<b>": 501}'),
     "known-tokens": writing("added_tokens.json", b'{"<a>": 5}'),
     "second-torn": writing("more.safetensors", b"\0" * 4),
+    "index-of-others": writing("model.safetensors.index.json", b'{"weight_map": {}}'),
+    "index-of-it": writing(
+        "model.safetensors.index.json", b'{"weight_map": {"w": "adapter_model.safetensors"}}'
+    ),
+    "index-torn": writing("model.safetensors.index.json", b"{"),
 }
 """Faults of the files themselves."""
 

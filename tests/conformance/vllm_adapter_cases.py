@@ -4,6 +4,7 @@ Deterministic: the same seed gives the same cases. An adapter is a start and cha
 launch is options as a user writes them after `--`.
 """
 
+import json
 import random
 import shlex
 from collections.abc import Iterator, Mapping
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from conformance.vllm_drafts import STARTS, Draft
-from conformance.vllm_mutations import MUTATIONS
+from conformance.vllm_mutations import FURTHER, MUTATIONS
 from inkling_cli.checks.effect import module_name
 
 SEED = 5
@@ -23,8 +24,8 @@ MIXED = {"enable-mixed-moe-lora-format": "true"}
 class Setting:
     """A launch without its adapter: options without dashes, a model of the world, variables.
 
-    `is_named` says whether the user names the adapter in `--lora-modules` as `oracle=FOLDER`; else
-    it is added for them.
+    `is_named` says whether the user names the adapter in `--lora-modules` as `oracle=FOLDER`. Else
+    it is added for them, and one with packed experts is named as such.
     """
 
     flags: Mapping[str, str] = field(default_factory=dict)
@@ -97,7 +98,7 @@ def draft_of_case(start: str, changes: tuple[str, ...]) -> Draft:
     """Return the adapter of a case."""
     draft = STARTS[start]
     for change in changes:
-        draft = MUTATIONS[change](draft)
+        draft = (MUTATIONS | FURTHER)[change](draft)
     return draft
 
 
@@ -117,8 +118,12 @@ def words_of(case: Case) -> list[str]:
     words = []
     for key, value in setting.flags.items():
         words += [f"--{key}", *(() if value == "true" else shlex.split(value))]
-    named = ["--lora-modules", "oracle={adapter}"] if setting.is_named else []
-    return [*words, *named] or ["--enable-lora"]
+    if setting.is_named:
+        words += ["--lora-modules", "oracle={adapter}"]
+    elif is_packed(draft_of_case(case.start, case.changes)):
+        entry = {"name": "oracle", "path": "{adapter}", "is_3d_lora_weight": True}
+        words += ["--lora-modules", json.dumps(entry)]
+    return words or ["--enable-lora"]
 
 
 def generate(seed: int = SEED, pairs: int = 130) -> list[Case]:
@@ -150,7 +155,7 @@ def _natural(start: str) -> str:
 
 
 def _changes() -> Iterator[Case]:
-    for change in MUTATIONS:
+    for change in (*MUTATIONS, *FURTHER):
         yield Case("vllm", (change,))
     yield Case("vllm", ("flat-a", "typo"))
     for change in ("short-one-by-one", "no-down-of-experts", "narrow-hidden", "rank-4", "wrapped"):

@@ -274,4 +274,16 @@ MUTATIONS: dict[str, Mutation] = {
     "twice-in-header": _spoil(_twice_in_header),
     "no-config": _spoil(lambda folder: (folder / "adapter_config.json").unlink()),
 }
-"""A name for each change."""
+"""A name for each change of which pairs are drawn."""
+
+FURTHER: dict[str, Mutation] = {
+    "experts-in-base-layer": _name("1.mlp.experts.w", "1.mlp.experts.base_layer.w"),
+    "head-as-embedding": _pattern(r"lm_head\.lora_([AB])\.weight", r"lm_head.lora_embedding_\1"),
+    "vocabulary-nowhere": lambda draft: draft.with_tensors(
+        {
+            f"{LAYER}9.attn.wo_ud.lora_embedding_A": (2, 180),
+            f"{LAYER}9.attn.wo_ud.lora_embedding_B": (HIDDEN, 2),
+        }
+    ),
+}
+"""Changes that are tried alone, so that the pairs stay those of the record."""

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from inkling_runtime.errors import format_names
+
 
 class Fate(StrEnum):
     """What a consumer does with a module.
@@ -48,12 +50,18 @@ class Effect:
     is_meant: bool = True
 
 
-_ENDING = re.compile(r"\.lora_(?:embedding_)?[AB](?:\.[^.]+)*$")
+_ENDING = re.compile(r"\.lora_(?:embedding_)?([AB])(?:\.[^.]+)*$")
 
 
 def module_name(tensor: str) -> str:
     """Return the module that a tensor is a factor of; of any other tensor its own name."""
     return _ENDING.sub("", tensor)
+
+
+def factor_of(tensor: str) -> str | None:
+    """Return which factor a tensor is by its name, `A` or `B`; None where it is none."""
+    match = _ENDING.search(tensor)
+    return None if match is None else match[1]
 
 
 def modules_of(effects: Iterable[Effect], fate: Fate) -> list[str]:
@@ -64,6 +72,12 @@ def modules_of(effects: Iterable[Effect], fate: Fate) -> list[str]:
 def with_cause(effects: Iterable[Effect], *causes: str) -> list[Effect]:
     """Return the effects that have one of these causes and are meant to be others, in order."""
     return [effect for effect in effects if effect.cause in causes and effect.is_meant]
+
+
+def format_share(found: Sequence[Effect], effects: Sequence[Effect]) -> str:
+    """Return how much is concerned: `6 of 30 modules (`a`, `b`, `c` and 3 more)`."""
+    names = format_names([effect.module for effect in found])
+    return f"{len(found)} of {len(effects)} modules ({names})"
 
 
 def by_reason(effects: Sequence[Effect]) -> dict[tuple[Fate, str, str], list[str]]:

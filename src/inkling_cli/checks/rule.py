@@ -11,7 +11,7 @@ also knows the stage at which the engine meets the defect; a defect may know bet
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -110,6 +110,16 @@ class Registry(Generic[Subject]):
         self, subject: Subject, engine: str | None = None, version: str | None = None
     ) -> Iterator[Finding]:
         """Yield the findings of every rule that holds for this engine and version."""
+        yield from self.check_for(subject, {} if engine is None else {engine: version})
+
+    def check_for(self, subject: Subject, versions: Mapping[str, str | None]) -> Iterator[Finding]:
+        """Yield the findings of every rule that holds for any of several engines, each asked once.
+
+        Args:
+            subject: what the rules look at.
+            versions: engine → its version; None for the newest.
+        """
         for rule in self.rules.values():
-            if rule.engine in (None, engine) and rule.holds_for(version if rule.engine else None):
+            version = versions.get(rule.engine) if rule.engine else None
+            if (rule.engine is None or rule.engine in versions) and rule.holds_for(version):
                 yield from rule.findings(subject, version)

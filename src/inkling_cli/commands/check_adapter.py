@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Annotated
 
@@ -110,9 +110,9 @@ def check(
         judged.append(judge_adapter(folder, subject, question))
     if plot is not None:
         _write_plot(judged[0], plot)
-    findings = chain.from_iterable(judgement.findings for judgement in judged)
-    report = Report("check-adapter", sort_findings(findings))
-    head = render_verdicts(judged)
+    found = sort_findings(chain.from_iterable(judgement.findings for judgement in judged))
+    report = Report("check-adapter", tuple(finding for finding, _ in groupby(found)))
+    head = render_verdicts(judged, output.width)
     output.show_report(report, what_was_checked(judged), judgement_details(judged), head=head)
     return exit_code_of(report, fail_on)
 

@@ -157,8 +157,8 @@ def _remarks(module: ModuleDifference) -> Iterable[str]:
     if delta.cosine is not None:
         yield f"cosine {delta.cosine:.6f}"
     if module.experts:
-        first = "first" if delta.fate is Fate.NOT_COMPARABLE else "most"
-        yield f"{delta.num_experts_apart} of {module.experts} experts, {first} {delta.worst_expert}"
+        how = "the first" if delta.fate is Fate.NOT_COMPARABLE else "the most"
+        yield f"{delta.num_experts_apart} of {module.experts} experts, {delta.worst_expert} {how}"
 
 
 def summary(difference: Difference, tolerance: float) -> str:

@@ -29,17 +29,17 @@ def render_full(
         style = _STYLES[finding.severity]
         text.append(f"{finding.severity.value} {finding.code} {finding.name}", style)
         text.append("\n")
-        text.append(_indented(finding.message, "  ", width))
+        text.append(indented(finding.message, "  ", width))
         if place := str(finding.location):
             text.append("  --> ", "cyan")
             text.append(f"{printable(place)}\n")
         if finding.help:
             text.append("  help: ", "bold cyan")
-            text.append(_indented(finding.help, "        ", width).removeprefix("        "))
+            text.append(indented(finding.help, "        ", width).removeprefix("        "))
         text.append("\n")
     text.append_text(_wrapped(_summary(report, checked), width))
     for line in outcomes if report.findings else ():
-        text.append("\n" + _indented(line, "", width).removesuffix("\n"))
+        text.append("\n" + indented(line, "", width).removesuffix("\n"))
     return text
 
 
@@ -56,11 +56,12 @@ def render_concise(report: Report, checked: str) -> Text:
 
 def _wrapped(text: Text, width: int | None) -> Text:
     """Return a one-line text with line breaks between words, its styles kept."""
-    lines = _indented(text.plain, "", width).removesuffix("\n")
+    lines = indented(text.plain, "", width).removesuffix("\n")
     return Text(lines, spans=text.spans)
 
 
-def _indented(message: str, indent: str, width: int | None) -> str:
+def indented(message: str, indent: str, width: int | None) -> str:
+    """Return a message with its line end, between words on several lines where `width` is given."""
     message = printable(message)
     if width is None:
         return f"{indent}{message}\n"

@@ -9,10 +9,11 @@ from rich.text import Text
 from inkling_cli.checks.effect import Fate, by_reason
 from inkling_cli.checks.verdicts.judging import Judgement
 from inkling_cli.checks.verdicts.verdict import Outcome, Verdict
+from inkling_cli.render.findings import indented
 from inkling_cli.render.inspection import format_ranges, layers_by_kind
 from inkling_cli.render.printable import printable
 from inkling_cli.render.values import render_values, values_object
-from inkling_runtime.errors import format_names
+from inkling_runtime.errors import format_count, format_names
 
 _STYLES = {
     Outcome.APPLIED: "bold green",
@@ -32,10 +33,10 @@ def in_words(value: str) -> str:
 
 def what_was_checked(judged: Sequence[Judgement]) -> str:
     """Return the subjects in words: `82 modules of 2 adapters for vLLM 0.33.0`."""
-    modules = sum(len(j.subject.adapter.modules) for j in judged if j.subject is not None)
+    modules = sum(_num_modules(judgement) for judgement in judged)
     of = f" of {len(judged)} adapters" if len(judged) > 1 else ""
     consumers = dict.fromkeys(map(display_name, (v for j in judged for v in j.verdicts)))
-    checked = f"{modules} module{'s' * (modules != 1)}{of} for {', '.join(consumers)}"
+    checked = f"{format_count(modules, 'module')}{of} for {', '.join(consumers)}"
     missing = dict.fromkeys(what for j in judged for v in j.verdicts for what in v.not_checked)
     return f"{checked}; not checked: {'; '.join(missing)}" if missing else checked
 
@@ -45,8 +46,19 @@ def display_name(verdict: Verdict) -> str:
     return " ".join(filter(None, (verdict.consumer.display_name, verdict.version)))
 
 
-def render_verdicts(judged: Sequence[Judgement]) -> Text:
-    """Return for each adapter a line for each consumer, what is not applied, and the launches."""
+def _num_modules(judgement: Judgement) -> int:
+    """Return how many modules were judged; one that the dialect does not have is one of them."""
+    subject = judgement.subject
+    understood = 0 if subject is None else len(subject.adapter.modules)
+    judged = (sum(effect.is_meant for effect in v.effects) for v in judgement.verdicts)
+    return max(understood, *judged)
+
+
+def render_verdicts(judged: Sequence[Judgement], width: int | None = None) -> Text:
+    """Return for each adapter a line for each consumer, what is not applied, and the launches.
+
+    Reasons are wrapped at `width` if given; launches stay whole, to be copied.
+    """
     text = Text()
     for judgement in judged:
         text.append(printable(str(judgement.folder.path)), "bold")
@@ -54,7 +66,7 @@ def render_verdicts(judged: Sequence[Judgement]) -> Text:
         for verdict in judgement.verdicts:
             text.append_text(_line(verdict))
             for line in _lost(verdict):
-                text.append(f"    {printable(line)}\n")
+                text.append(indented(line, "    ", width))
         for line in _notes(judgement.verdicts):
             text.append(f"  {printable(line)}\n", "dim")
         subject = judgement.subject
@@ -69,8 +81,9 @@ def _what_it_is(judgement: Judgement) -> str:
     if subject is None:
         return ""
     adapter, coverage = subject.adapter, subject.coverage
-    modules = len(adapter.modules)
-    words = f": {modules} module{'s' * (modules != 1)} in the {adapter.dialect.name} dialect"
+    understood, modules = len(adapter.modules), _num_modules(judgement)
+    of = f"{understood} of " if understood < modules else ""
+    words = f": {of}{format_count(modules, 'module')} in the {adapter.dialect.name} dialect"
     if coverage is None:
         return words
     total = len(coverage.fitting) + len(coverage.missing) + len(coverage.misfits)
@@ -83,7 +96,9 @@ def _line(verdict: Verdict) -> Text:
     outcome = verdict.outcome
     text = Text(f"  {display_name(verdict):<18}")
     text.append(f"{in_words(outcome.value):<13}", _STYLES[outcome])
-    return text.append(_counts(verdict)).append("\n")
+    text.append(_counts(verdict))
+    text.rstrip()
+    return text.append("\n")
 
 
 def _counts(verdict: Verdict) -> str:
@@ -92,7 +107,7 @@ def _counts(verdict: Verdict) -> str:
     counts = [(fate, len(verdict.modules(fate))) for fate in Fate]
     parts = [f"{count} {in_words(fate.value)}" for fate, count in counts if count]
     if len(parts) == 1:
-        return f"all {len(verdict.effects)} modules"
+        return f"all {format_count(len(verdict.effects), 'module')}"
     return ", ".join(parts)
 
 
@@ -101,7 +116,7 @@ def _lost(verdict: Verdict) -> Iterator[str]:
     groups = [
         (fate, reason, modules)
         for (fate, _, reason), modules in by_reason(verdict.effects).items()
-        if reason and fate is not Fate.NOT_CHECKED
+        if reason and (fate is not Fate.NOT_CHECKED or not verdict.not_checked)
     ]
     is_whole = verdict.stage is not None
     for fate, reason, modules in () if is_whole else groups[:_SHOWN_REASONS]:

@@ -12,9 +12,9 @@ from pathlib import Path
 from inkling_runtime.adapter.dialects import recognise, require_dialect
 from inkling_runtime.adapter.dialects.dialect import Dialect, ParsedName
 from inkling_runtime.adapter.layouts import Layout
-from inkling_runtime.adapter.lora_config import LoraConfig, read_lora_config
+from inkling_runtime.adapter.lora_config import LoraConfig, beyond_plain_lora, read_lora_config
 from inkling_runtime.adapter.safetensors_file import SafetensorsFile, TensorInfo, read_header
-from inkling_runtime.adapter.sites import Site
+from inkling_runtime.adapter.sites import Group, Site
 from inkling_runtime.errors import InklingError
 
 WEIGHTS_NAME = "adapter_model.safetensors"
@@ -232,9 +232,16 @@ def _check_ranks(module: AdapterModule, a: TensorInfo, b: TensorInfo) -> Iterabl
         yield Problem(
             "rank", module.name, f"{shapes}: rank {rank_b}, the config says {module.rank}"
         )
-    if layout.ndim == 3 and len({a.shape[0], b.shape[0]} - {1}) != 1:
-        message = f"{shapes}: their numbers of experts differ or are both 1"
-        yield Problem("shape", module.name, message)
+    counts = {a.shape[0], b.shape[0]} - {1}
+    if layout.ndim == 3 and len(counts) > 1:
+        yield Problem("shape", module.name, f"{shapes}: their numbers of experts differ")
+    elif layout.ndim == 3 and not counts and _is_routed(module):
+        yield Problem("shape", module.name, f"{shapes}: their numbers of experts are both 1")
+
+
+def _is_routed(module: AdapterModule) -> bool:
+    """Whether a module adapts routed experts, of which no model has only one."""
+    return any(site.kind.group is Group.ROUTED for site in module.sites)
 
 
 def _check_twice(modules: list[AdapterModule]) -> Iterable[Problem]:
@@ -273,6 +280,19 @@ def require_understood(adapter: Adapter) -> None:
             f"module `{first.module}` of `{adapter.path}`: {first.message}"
             + (f" (and {more} more problems)" if more else ""),
             f"`inkling inspect {adapter.path}` lists them",
+        )
+
+
+def require_plain_lora(adapter: Adapter, done: str) -> None:
+    """Require that an adapter's effect is s·B·A, without which it cannot be `done`.
+
+    Raises:
+        InklingError: with the first setting that asks for more.
+    """
+    if beyond := beyond_plain_lora(adapter.config):
+        raise InklingError(
+            f"`{adapter.path}` has {beyond[0]}, with which its effect is more than s·B·A",
+            f"only plain LoRA adapters can be {done}",
         )
 
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import prod
 
-from inkling_runtime.adapter.adapter import Adapter, require_understood
+from inkling_runtime.adapter.adapter import Adapter, require_plain_lora, require_understood
 from inkling_runtime.adapter.coverage import require_fit, size_hint
-from inkling_runtime.adapter.lora_config import beyond_plain_lora
 from inkling_runtime.adapter.model_spec import ModelSpec
 from inkling_runtime.adapter.moves import Array, Zeros, pad, reshape
 from inkling_runtime.adapter.pairs import Form, Pair, to_stack
@@ -83,11 +82,7 @@ def plan_comparison(first: Adapter, second: Adapter, spec: ModelSpec | None) -> 
 
 def _gather(adapter: Adapter, spec: ModelSpec | None) -> SitePairs:
     require_understood(adapter)
-    if beyond := beyond_plain_lora(adapter.config):
-        raise InklingError(
-            f"`{adapter.path}` has {beyond[0]}, with which its effect is more than s·B·A",
-            "only plain LoRA adapters can be compared",
-        )
+    require_plain_lora(adapter, "compared")
     pairs = gather_pairs(adapter, spec, HEADERS_ONLY)
     if spec is not None:
         require_fit(adapter.path, pairs, spec)

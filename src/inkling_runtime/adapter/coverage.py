@@ -10,15 +10,22 @@ from pathlib import Path
 from inkling_runtime.adapter.model_spec import ModelSpec
 from inkling_runtime.adapter.pairs import Form, Pair
 from inkling_runtime.adapter.sites import HEAD_SITE, Site, SiteShape
-from inkling_runtime.errors import InklingError
+from inkling_runtime.errors import InklingError, format_count
 
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """A site whose factors do not fit the base model's widths."""
+    """A site whose factors do not fit the base model's widths.
+
+    Attributes:
+        site: the site.
+        message: what does not fit, with both values.
+        factor: the one whose width it is, `A` or `B`; None where it is the number of experts.
+    """
 
     site: Site
     message: str
+    factor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +37,14 @@ class Coverage:
     surplus: tuple[Site, ...]
     misfits: tuple[Misfit, ...]
 
-    @property
-    def is_applicable(self) -> bool:
-        """Whether everything in the adapter has a place in the model."""
-        return not self.surplus and not self.misfits
-
 
 def compare(pairs: Mapping[Site, Pair], spec: ModelSpec) -> Coverage:
     """Return how an adapter's factors fit a base model."""
     shapes = spec.sites()
     misfits = []
     for site, pair in pairs.items():
-        if site in shapes and (message := _misfit(site, pair, shapes[site], spec)):
-            misfits.append(Misfit(site, message))
+        if site in shapes and (misfit := _misfit(site, pair, shapes[site], spec)):
+            misfits.append(misfit)
     bad = {misfit.site for misfit in misfits}
     return Coverage(
         fitting=tuple(site for site in pairs if site in shapes and site not in bad),
@@ -52,7 +54,7 @@ def compare(pairs: Mapping[Site, Pair], spec: ModelSpec) -> Coverage:
     )
 
 
-def _misfit(site: Site, pair: Pair, shape: SiteShape, spec: ModelSpec) -> str | None:
+def _misfit(site: Site, pair: Pair, shape: SiteShape, spec: ModelSpec) -> Misfit | None:
     """Return what does not fit, or None."""
     width_in, width_out = pair.a.shape[-1], pair.b.shape[-2]
     expected_in, expected_out = shape.in_features, shape.out_features
@@ -61,15 +63,17 @@ def _misfit(site: Site, pair: Pair, shape: SiteShape, spec: ModelSpec) -> str | 
     elif pair.form is Form.FLAT:
         expected_out *= shape.experts
     if width_in != expected_in:
-        return f"A takes {width_in} features, the base model gives {expected_in}"
+        message = f"A takes {width_in} features, the base model gives {expected_in}"
+        return Misfit(site, message, "A")
     allowed = {expected_out}
     if site == HEAD_SITE:
         allowed.add(spec.vocab_size)
     if width_out not in allowed:
         wanted = " or ".join(str(rows) for rows in sorted(allowed))
-        return f"B gives {width_out} features, the base model takes {wanted}"
-    if pair.form is Form.STACK and pair.experts not in (1, shape.experts):
-        return f"it holds {pair.experts} experts, the base model has {shape.experts}"
+        return Misfit(site, f"B gives {width_out} features, the base model takes {wanted}", "B")
+    if pair.form is Form.STACK and pair.experts != shape.experts:
+        held = format_count(pair.experts, "expert")
+        return Misfit(site, f"it holds {held}, the base model has {shape.experts}")
     return None
 
 

@@ -56,8 +56,15 @@ def require_json_size(num_bytes: int, where: str) -> None:
         raise InklingError(f"{where} has {num_bytes} bytes, expected at most {MAX_JSON_BYTES}")
 
 
-def parse_json_object(text: str, parse_int: Callable[[str], int] | None = None) -> dict[str, Any]:
-    """Return the object that a JSON text holds; `parse_int` may be stricter about numbers.
+def parse_json_object(
+    text: str, parse_int: Callable[[str], int] | None = None, *, keeps_last: bool = False
+) -> dict[str, Any]:
+    """Return the object that a JSON text holds.
+
+    Args:
+        text: of a stranger.
+        parse_int: may be stricter about numbers.
+        keeps_last: of keys that stand twice takes the last, as most readers do.
 
     Raises:
         ValueError: not JSON, not an object, a key twice, or a number that JSON does not have.
@@ -65,7 +72,7 @@ def parse_json_object(text: str, parse_int: Callable[[str], int] | None = None) 
     """
     value = json.loads(
         text,
-        object_pairs_hook=_object_without_duplicates,
+        object_pairs_hook=None if keeps_last else _object_without_duplicates,
         parse_constant=_refuse_constant,
         parse_float=_finite,
         parse_int=parse_int,

@@ -94,8 +94,12 @@ class SafetensorsFile:
     file_size: int
 
 
-def read_header(path: Path) -> SafetensorsFile:
+def read_header(path: Path, *, keeps_last: bool = False) -> SafetensorsFile:
     """Return the header of a safetensors file.
+
+    Args:
+        path: of the file.
+        keeps_last: takes the last of entries of one name, as the safetensors library does.
 
     Raises:
         InklingError: the file cannot be read, or its header is not exactly what the format says.
@@ -106,7 +110,7 @@ def read_header(path: Path) -> SafetensorsFile:
             text = _read_header_bytes(file, path, status.st_size)
     except OSError as error:
         raise InklingError(f"`{path}` cannot be read: {error.strerror or error}") from error
-    return _parse_header(text, path, status.st_size)
+    return _parse_header(text, path, status.st_size, keeps_last)
 
 
 def _read_header_bytes(file: BinaryIO, path: Path, file_size: int) -> bytes:
@@ -134,10 +138,12 @@ def _read_header_bytes(file: BinaryIO, path: Path, file_size: int) -> bytes:
     return text
 
 
-def _parse_header(text: bytes, path: Path, file_size: int) -> SafetensorsFile:
+def _parse_header(
+    text: bytes, path: Path, file_size: int, keeps_last: bool = False
+) -> SafetensorsFile:
     if not text.startswith(b"{"):
         raise InklingError(f"the header of `{path}` does not begin with an opening brace")
-    header = _parse_object(text, f"the header of `{path}`")
+    header = _parse_object(text, f"the header of `{path}`", keeps_last)
     metadata = _parse_metadata(header.pop("__metadata__", {}), path)
     data_start = 8 + len(text)
     tensors = {name: _parse_tensor(name, entry, data_start, path) for name, entry in header.items()}
@@ -145,10 +151,10 @@ def _parse_header(text: bytes, path: Path, file_size: int) -> SafetensorsFile:
     return SafetensorsFile(path, tensors, metadata, file_size)
 
 
-def _parse_object(data: bytes, where: str) -> dict[str, Any]:
+def _parse_object(data: bytes, where: str, keeps_last: bool) -> dict[str, Any]:
     try:
         text = decode_json(data, where)
-        return parse_json_object(text, _whole if "-0" in text else None)
+        return parse_json_object(text, _whole if "-0" in text else None, keeps_last=keeps_last)
     except UnicodeDecodeError as error:
         raise InklingError(f"{where} is not UTF-8: {error.reason}") from error
     except RecursionError as error:

@@ -7,6 +7,8 @@ from inkling_runtime.adapter.json_file import read_json_object
 from inkling_runtime.adapter.shown import shown_text
 from inkling_runtime.errors import InklingError, format_names
 
+INDEX_NAME = "model.safetensors.index.json"
+
 
 def iter_weight_files(folder: Path) -> Iterator[Path]:
     """Yield the safetensors files of a checkpoint folder, those of its index if it has one.
@@ -14,9 +16,9 @@ def iter_weight_files(folder: Path) -> Iterator[Path]:
     Raises:
         InklingError: the index is not readable or names a file that is not there.
     """
-    index = folder / "model.safetensors.index.json"
+    index = folder / INDEX_NAME
     try:
-        files = _files_of(index) if index.exists() else sorted(folder.glob("*.safetensors"))
+        files = indexed_files(index) if index.exists() else sorted(folder.glob("*.safetensors"))
     except OSError as error:
         raise InklingError(f"`{folder}` cannot be read: {error.strerror or error}") from error
     if not files:
@@ -24,7 +26,12 @@ def iter_weight_files(folder: Path) -> Iterator[Path]:
     yield from files
 
 
-def _files_of(index: Path) -> list[Path]:
+def indexed_files(index: Path) -> list[Path]:
+    """Return the files that the index of a checkpoint lists, in order.
+
+    Raises:
+        InklingError: it is not readable or names a file that is not there.
+    """
     weight_map = read_json_object(index).get("weight_map")
     if not isinstance(weight_map, dict):
         raise InklingError(f"`{index}` has no `weight_map` object")

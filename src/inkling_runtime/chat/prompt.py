@@ -24,7 +24,6 @@ EFFORTS: Mapping[str, float] = {
 }
 """Names of thinking efforts."""
 
-DEFAULT_EFFORT = "high"
 STOP_ID = 200006
 """`content_model_end_sampling`, the id that ends a turn."""
 

@@ -5,7 +5,7 @@ from math import prod, sqrt
 from statistics import median
 
 from inkling_cli.checks.adapter.subject import ADAPTER_RULES, AdapterSubject
-from inkling_cli.checks.finding import Location, Severity
+from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.rule import Defect
 from inkling_runtime.adapter.sites import Site, SiteKind
 from inkling_runtime.errors import format_names
@@ -19,10 +19,6 @@ _LARGEST_CHANGE = 1000
 
 _FEWEST = 3
 """Layers from which on a kind's norms are compared."""
-
-
-def _at(subject: AdapterSubject, key: str | None = None) -> Location:
-    return Location(file=str(subject.adapter.file.path), key=key)
 
 
 @ADAPTER_RULES.rule("VAL002", "no-effect", Severity.INFO)
@@ -44,7 +40,7 @@ def check_no_effect(subject: AdapterSubject) -> Iterator[Defect]:
         f"{factor} is zero in all {len(values.sites)} places: the adapter is valid and changes "
         "nothing",
         "if this is not meant, export the trained adapter",
-        _at(subject),
+        subject.at(),
     )
 
 
@@ -81,7 +77,7 @@ def check_zero_modules(subject: AdapterSubject) -> Iterator[Defect]:
             f"{len(whole)} of {len(values.sites)} adapted places have a delta of zero: "
             f"{format_names(whole)}",
             "leave them out of the adapter, or train them",
-            _at(subject, whole[0]),
+            subject.at(whole[0]),
         )
     parts = {site: d for site, d in values.sites.items() if d.num_zero and not d.is_zero}
     if parts:
@@ -91,7 +87,7 @@ def check_zero_modules(subject: AdapterSubject) -> Iterator[Defect]:
             f"{zero:,} of {experts:,} expert matrices have a delta of zero, in "
             f"{len(parts)} modules: {format_names([str(site) for site in parts])}",
             "experts that see no token in training stay so",
-            _at(subject, str(next(iter(parts)))),
+            subject.at(str(next(iter(parts)))),
         )
 
 
@@ -124,7 +120,7 @@ def check_absurd_norm(subject: AdapterSubject) -> Iterator[Defect]:
         yield Defect(
             f"the delta of `{site}` has the norm {delta.norm:.3g}, {what}",
             "compare alpha and rank with the training's, or take an earlier checkpoint",
-            _at(subject, str(site)),
+            subject.at(str(site)),
         )
 
 
@@ -173,5 +169,5 @@ def check_repeated_norms(subject: AdapterSubject) -> Iterator[Defect]:
             f"the delta of `{name}` has the norm {norms[0]:.6g} in all {len(norms)} layers that "
             f"have one, expected different norms{more}",
             "export the adapter again",
-            _at(subject, name),
+            subject.at(name),
         )

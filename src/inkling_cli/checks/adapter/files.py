@@ -1,7 +1,7 @@
 """Rules over the files of an adapter's folder, whoever consumes it: missing, torn, unusable."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from inkling_cli.checks.adapter.folder import INDEX_ENDING, AdapterFolder
 from inkling_cli.checks.finding import Location, Severity
@@ -9,7 +9,8 @@ from inkling_cli.checks.rule import Defect, Registry
 from inkling_runtime.adapter.adapter import WEIGHTS_NAME
 from inkling_runtime.adapter.json_file import read_json_object
 from inkling_runtime.adapter.lora_config import CONFIG_NAME
-from inkling_runtime.errors import InklingError, format_names
+from inkling_runtime.adapter.shown import shown_text
+from inkling_runtime.errors import InklingError, format_count, format_names
 
 FOLDER_RULES: Registry[AdapterFolder] = Registry()
 
@@ -79,7 +80,7 @@ def check_weights_elsewhere(folder: AdapterFolder) -> Iterator[Defect]:
         parts = _parts(folder, name)
         yield Defect(
             f"the weights are split into {len(parts)} files by `{name}` "
-            f"({format_names(parts)}), expected one `{WEIGHTS_NAME}`",
+            f"({_shown(parts)}), expected one `{WEIGHTS_NAME}`",
             f"join them in one `{WEIGHTS_NAME}`",
             Location(str(folder.path / name)),
         )
@@ -219,13 +220,17 @@ def check_added_tokens(folder: AdapterFolder) -> Iterator[Defect]:
     except InklingError:
         return
     if tokens:
-        plural = "s" * (len(tokens) != 1)
         yield Defect(
-            f"`{_TOKENS_NAME}` adds {len(tokens)} token{plural} ({format_names(tokens)}), "
+            f"`{_TOKENS_NAME}` adds {format_count(len(tokens), 'token')} ({_shown(tokens)}), "
             "the base model has no embeddings for new ones",
             f"remove `{_TOKENS_NAME}` if the base model has these tokens",
             Location(str(folder.path / _TOKENS_NAME)),
         )
+
+
+def _shown(names: Iterable[str]) -> str:
+    """Return names out of a stranger's file, each of them short."""
+    return format_names([shown_text(name) for name in names])
 
 
 def _is_base_model(folder: AdapterFolder) -> bool:

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from inkling_cli.checks.adapter.subject import ADAPTER_RULES, AdapterSubject
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.rule import Defect
+from inkling_cli.checks.shell_word import shell_word
 from inkling_runtime.adapter.moves import Read
 from inkling_runtime.adapter.pairs import Form
 from inkling_runtime.adapter.safetensors_file import TensorInfo
 from inkling_runtime.adapter.sites import Group, Site, SiteKind
-from inkling_runtime.errors import format_names
+from inkling_runtime.errors import format_count, format_names
 
 _TOGETHER: tuple[tuple[SiteKind, ...], ...] = (
     (SiteKind.Q, SiteKind.K, SiteKind.V, SiteKind.R),
@@ -41,9 +42,8 @@ def check_incomplete_group(subject: AdapterSubject) -> Iterator[Defect]:
     if _has_other_reasons(subject):
         return
     gaps: list[Site] = []
-    for group in Group:
-        layers = _layers_of(subject, group)
-        if not layers or group is Group.HEAD:
+    for group, layers in _layers_by_group(subject).items():
+        if group is Group.HEAD:
             continue
         present = set().union(*layers.values())
         between = dict.fromkeys(_left_out(subject, group, layers), frozenset[SiteKind]())
@@ -62,13 +62,16 @@ def _has_other_reasons(subject: AdapterSubject) -> bool:
     return bool(is_elsewhere) or bool(subject.adapter.config.values.get("layers_to_transform"))
 
 
-def _layers_of(subject: AdapterSubject, group: Group) -> Layers:
-    layers: dict[int, set[SiteKind]] = defaultdict(set)
+def _layers_by_group(subject: AdapterSubject) -> dict[Group, Layers]:
+    """Return group → layer → the kinds that are adapted there."""
+    kinds_in: dict[int, set[SiteKind]] = defaultdict(set)
     for module in subject.adapter.modules:
-        for site in module.sites:
-            if site.kind.group is group:
-                layers[site.layer].add(site.kind)
-    return layers
+        kinds_in[module.parsed.layer].update(module.parsed.row.kinds)
+    found: dict[Group, dict[int, set[SiteKind]]] = defaultdict(lambda: defaultdict(set))
+    for layer, kinds in kinds_in.items():
+        for kind in kinds:
+            found[kind.group][layer].add(kind)
+    return {group: found[group] for group in Group if group in found}
 
 
 def _left_out(subject: AdapterSubject, group: Group, layers: Layers) -> list[int]:
@@ -97,9 +100,10 @@ _REMEDY = "export the adapter again, or add what was never trained with zeros"
 
 
 def _gap(subject: AdapterSubject, names: Sequence[str]) -> Defect:
-    modules = "1 module is" if len(names) == 1 else f"{len(names)} modules are"
+    verb = "is" if len(names) == 1 else "are"
     return Defect(
-        f"{modules} missing where other layers have such: {format_names(names)}",
+        f"{format_count(len(names), 'module')} {verb} missing where other layers have such: "
+        f"{format_names(names)}",
         _REMEDY,
         subject.at(names[0]),
     )
@@ -125,8 +129,8 @@ def check_expert_layouts_mixed(subject: AdapterSubject) -> Iterator[Defect]:
         yield Defect(
             f"{format_names(shared[True])} store the hidden side once for all experts, "
             f"{format_names(shared[False])} once for each expert; expected one layout",
-            f"`inkling convert-adapter {subject.path} --to vllm -o OUT`, or `--to sglang`, "
-            "writes a form that the engine applies",
+            f"`inkling convert-adapter {shell_word(subject.path)} --to vllm -o OUT`, "
+            "or `--to sglang`, writes a form that the engine applies",
             subject.at(min(shared.values(), key=len)[0]),
         )
 
@@ -157,8 +161,8 @@ def check_identical_copies(subject: AdapterSubject) -> Iterator[Defect]:
         yield Defect(
             f"the hidden side of {format_names(copies)} is stored for each expert, "
             "all copies the same",
-            f"`inkling convert-adapter {subject.path} --to vllm -o OUT`, or `--to sglang`, "
-            "stores it once",
+            f"`inkling convert-adapter {shell_word(subject.path)} --to vllm -o OUT`, "
+            "or `--to sglang`, stores it once",
             subject.at(copies[0]),
         )
 

@@ -6,6 +6,7 @@ from inkling_cli.checks.adapter.naming import suggestion
 from inkling_cli.checks.adapter.subject import ADAPTER_RULES, AdapterSubject
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.rule import Defect
+from inkling_cli.checks.shell_word import shell_word
 from inkling_runtime.errors import format_names
 
 _ERROR = Severity.ERROR
@@ -28,7 +29,7 @@ def check_unknown_names(subject: AdapterSubject) -> Iterator[Defect]:
     if unknown:
         dialect = subject.adapter.dialect
         hints = dict.fromkeys(suggestion(name, subject.adapter) for name in unknown[:_ASKED])
-        shown = f"`inkling inspect {subject.path}` shows what was understood"
+        shown = f"`inkling inspect {shell_word(subject.path)}` shows what was understood"
         yield Defect(
             f"{len(unknown)} of {len(subject.adapter.file.tensors)} tensors have names that the "
             f"{dialect.name} dialect does not have: {format_names(unknown)}",
@@ -106,7 +107,7 @@ def check_base_weights_saved(subject: AdapterSubject) -> Iterator[Defect]:
         yield Defect(
             f"{len(copies)} of {len(subject.adapter.file.tensors)} tensors are copies of base "
             f"weights ({size:,} bytes): {format_names(copies)}",
-            f"`inkling convert-adapter {subject.path} --to {dialect}{model} -o OUT` "
+            f"`inkling convert-adapter {shell_word(subject.path)} --to {dialect}{model} -o OUT` "
             "leaves them out",
             subject.at(copies[0]),
         )

@@ -117,7 +117,8 @@ def _prefixes_in(dialect: Dialect, adapter: Adapter, split: Mapping[str, int]) -
     found: dict[str, Prefix] = {}
     for module, start in split.items():
         ndim = _ndim(adapter, module)
-        known = (name for name in candidates[module] if dialect.parse(named[name], ndim))
+        others = (name for name in candidates[module] if name != module)
+        known = (name for name in others if dialect.parse(named[name], ndim))
         if (name := next(known, None)) is not None:
             body = module[start:]
             found[module] = Prefix(module[:start], name.removesuffix(body))
@@ -184,5 +185,5 @@ def _about_ending(ending: str) -> str:
     if ending.startswith(("lora_down", "lora_up")):
         return f"names end in `{ending}`, as kohya writes them; {expected}"
     if ending.startswith("lora_embedding"):
-        return f"`{ending}` is a factor of an embedding, which adapters of Inkling do not have"
+        return "names with `lora_embedding_` are of an embedding, which no Inkling adapter adapts"
     return f"names end in `{ending}`; {expected}"

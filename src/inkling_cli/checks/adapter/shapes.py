@@ -11,7 +11,7 @@ from inkling_runtime.adapter.coverage import Misfit, size_hint
 from inkling_runtime.adapter.model_spec import ModelSpec
 from inkling_runtime.adapter.pairs import Form
 from inkling_runtime.adapter.sites import HEAD_SITE, Group, Site, SiteKind
-from inkling_runtime.errors import format_names
+from inkling_runtime.errors import format_count, format_names
 
 _ERROR = Severity.ERROR
 
@@ -33,9 +33,10 @@ def check_not_in_base_model(subject: AdapterSubject) -> Iterator[Defect]:
     for site in coverage.surplus:
         by_reason[_why_not_there(site, spec)].append(str(site))
     for reason, names in by_reason.items():
-        modules = "1 module is" if len(names) == 1 else f"{len(names)} modules are"
+        verb = "is" if len(names) == 1 else "are"
         yield Defect(
-            f"{modules} not in the base model, {reason}: {format_names(names)}",
+            f"{format_count(len(names), 'module')} {verb} not in the base model, {reason}: "
+            f"{format_names(names)}",
             size_hint(subject.pairs),
             subject.at(names[0]),
         )
@@ -79,12 +80,12 @@ def check_does_not_fit_base_model(subject: AdapterSubject) -> Iterator[Defect]:
 def _note(subject: AdapterSubject, misfit: Misfit, spec: ModelSpec) -> str | None:
     """Return where the base model's width comes from, if that is not plain."""
     site = misfit.site
-    if not misfit.message.startswith("A takes" if site.kind.is_down else "B gives"):
+    if misfit.factor != ("A" if site.kind.is_down else "B"):
         return None
     if site.kind in (SiteKind.K, SiteKind.V):
         layer = spec.layers[site.layer]
         kind = "sliding" if layer.is_sliding else "global"
-        heads = f"{layer.num_kv_heads} K/V head{'s' * (layer.num_kv_heads != 1)}"
+        heads = format_count(layer.num_kv_heads, "K/V head")
         return f"layer {site.layer} is {kind}: {heads} of {layer.head_dim}"
     if site == HEAD_SITE:
         return "the vocabulary without and with its padding"

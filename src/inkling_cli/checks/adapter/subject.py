@@ -39,12 +39,19 @@ class Consumer(StrEnum):
         return "PEFT" if self is Consumer.PEFT else Engine(self.value).display_name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class AdapterSubject:
-    """An adapter and, where given, the base model it is meant for.
+    """An adapter and, where given, the base model it is meant for; equal to itself only.
 
-    `pairs` holds what is sound; `undecodable` says why the sound modules still have no meaning
-    (an expert that is missing, a width that only the base model tells).
+    Attributes:
+        adapter: as it was parsed.
+        pairs: what is sound of it.
+        undecodable: why the sound modules still have no meaning (an expert that is missing, a
+            width that only the base model tells); None where they have one.
+        spec: the base model's sizes; None where they are not known.
+        coverage: the adapter against them.
+        unknown: the tensors that the dialect does not have, sorted by what they are.
+        values: what was read of its numbers, where that was asked for.
     """
 
     adapter: Adapter
@@ -53,9 +60,7 @@ class AdapterSubject:
     spec: ModelSpec | None
     coverage: Coverage | None
     unknown: Unknown
-    """The tensors that the dialect does not have, sorted by what they are."""
     values: AdapterValues | None = None
-    """What was read of its numbers, where that was asked for."""
 
     @property
     def path(self) -> str:
@@ -94,9 +99,5 @@ def make_subject(adapter: Adapter, spec: ModelSpec | None) -> AdapterSubject:
 
 def check_adapter(subject: AdapterSubject, consumers: list[Consumer]) -> tuple[Finding, ...]:
     """Return the findings for these consumers; what concerns all of them stands once."""
-    found: list[Finding] = []
-    for consumer in consumers:
-        for finding in ADAPTER_RULES.check(subject, consumer.value, consumer.known_version):
-            if finding not in found:
-                found.append(finding)
-    return sort_findings(found)
+    versions = {consumer.value: consumer.known_version for consumer in consumers}
+    return sort_findings(ADAPTER_RULES.check_for(subject, versions))

@@ -4,13 +4,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from inkling_cli.checks.adapter.subject import ADAPTER_RULES, AdapterSubject
-from inkling_cli.checks.finding import Location, Severity
+from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.rule import Defect
 from inkling_runtime.errors import format_names
-
-
-def _at(subject: AdapterSubject, key: str | None = None) -> Location:
-    return Location(file=str(subject.adapter.file.path), key=key)
 
 
 @ADAPTER_RULES.rule("VAL001", "not-finite", Severity.ERROR)
@@ -34,7 +30,7 @@ def check_not_finite(subject: AdapterSubject) -> Iterator[Defect]:
             f"`{name}` holds {first.num_nan:,} NaN and {first.num_inf:,} Inf among "
             f"{first.num_elements:,} elements, expected numbers only{more}",
             "take a checkpoint from before the training diverged",
-            _at(subject, name),
+            subject.at(name),
         )
 
 
@@ -66,7 +62,7 @@ def check_constant_factor(subject: AdapterSubject) -> Iterator[Defect]:
             f"{len(constant)} of {len(tensors)} tensors hold one number in all places: "
             f"{format_names(constant)}, the first ±{largest:g}",
             "export the adapter again",
-            _at(subject, constant[0]),
+            subject.at(constant[0]),
         )
 
 
@@ -91,7 +87,7 @@ def check_mixed_dtypes(subject: AdapterSubject) -> Iterator[Defect]:
     yield Defect(
         f"the factors have {len(counts)} dtypes, expected one: {shown}",
         "save all factors in the base model's dtype",
-        _at(subject),
+        subject.at(),
     )
 
 
@@ -115,7 +111,7 @@ def check_wider_than_needed(subject: AdapterSubject) -> Iterator[Defect]:
     yield Defect(
         f"all {len(wide)} F32 factors hold bf16 numbers: {nbytes:,} bytes, as bf16 {nbytes // 2:,}",
         "save them as bf16: nothing is lost",
-        _at(subject, wide[0].name),
+        subject.at(wide[0].name),
     )
 
 
@@ -146,5 +142,5 @@ def check_not_judged(subject: AdapterSubject) -> Iterator[Defect]:
             yield Defect(
                 f"{len(left_out)} of {total} {what}: {names}; the first: {why}",
                 None,
-                _at(subject, name),
+                subject.at(name),
             )

@@ -9,11 +9,18 @@ from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.launch import Launch, LaunchForm
 from inkling_cli.checks.launch.parse.arguments import is_unknown
 from inkling_cli.checks.rule import Defect
+from inkling_cli.checks.shell_word import shell_word
 from inkling_cli.checks.stage import Stage
+from inkling_runtime.adapter.adapter import Adapter
+from inkling_runtime.adapter.lora_config import beyond_plain_lora
+from inkling_runtime.adapter.sites import HEAD_SITE, SiteKind
 from inkling_runtime.errors import format_names
 
 Changes = Mapping[str, str]
 """Option or variable → new value; empty for a switch."""
+
+_ATTENTION = (SiteKind.Q, SiteKind.K, SiteKind.V, SiteKind.R)
+"""SGLang takes them together."""
 
 
 def launch_defect(
@@ -49,11 +56,24 @@ def advise_conversion(
         otherwise: what to say of an adapter that a conversion refuses.
         needs_model: whether the conversion asks for the base model's sizes.
     """
-    adapter = facts.adapter
+    adapter, folder = facts.adapter, shell_word(facts.folder)
     if adapter.unknown or adapter.problems:
-        return otherwise or f"`inkling inspect {facts.folder}` shows what is not understood"
-    model = " --model MODEL" if needs_model else ""
-    return f"`inkling convert-adapter {facts.folder} --to {engine.value}{model} -o OUT`"
+        return otherwise or f"`inkling inspect {folder}` shows what is not understood"
+    if beyond_plain_lora(adapter.config):
+        return "train a plain LoRA adapter, or merge this one into the base model"
+    model = " --model MODEL" if needs_model or _needs_sizes(adapter, engine) else ""
+    return f"`inkling convert-adapter {folder} --to {engine.value}{model} -o OUT`"
+
+
+def _needs_sizes(adapter: Adapter, engine: Engine) -> bool:
+    """Return whether a conversion has to complete q, k, v and r, or to cut the padded head."""
+    if engine is not Engine.SGLANG:
+        return False
+    sites = {site for module in adapter.modules for site in module.sites}
+    attention = {site for site in sites if site.kind in _ATTENTION}
+    layers = {site.layer for site in attention}
+    is_padded = adapter.dialect.name in ("peft", "sglang") and HEAD_SITE in sites
+    return is_padded or len(attention) < len(_ATTENTION) * len(layers)
 
 
 def advise(launch: Launch, options: Changes, variables: Changes, remove: Sequence[str]) -> str:

@@ -56,7 +56,8 @@ def read_source(words: Sequence[str]) -> LaunchSource:
     if len(words) == 1 and words[0] == "-":
         return _source(_decode(sys.stdin.buffer.read(_MAX_BYTES + 1), STANDARD_INPUT))
     if len(words) == 1 and _looks_like_file(words[0]):
-        return _source(_read_text(words[0]), words[0], Path(words[0]))
+        hint = "a command goes after `--`: `inkling check-config -- …`"
+        return _source(_read_text(words[0], hint), words[0], Path(words[0]))
     return LaunchSource(COMMAND_LINE, shlex.join(words))
 
 
@@ -123,14 +124,12 @@ def _looks_like_file(word: str) -> bool:
     return path.exists() or "/" in word or bool(path.suffix)
 
 
-def _read_text(name: str) -> str:
+def _read_text(name: str, hint: str | None = None) -> str:
     try:
         with Path(name).open("rb") as file:
             return _decode(file.read(_MAX_BYTES + 1), name)
     except FileNotFoundError as error:
-        raise InklingError(
-            f"`{name}` does not exist", "a command goes after `--`: `inkling check-config -- …`"
-        ) from error
+        raise InklingError(f"`{name}` does not exist", hint) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InklingError(f"`{name}` cannot be read: {reason}") from error

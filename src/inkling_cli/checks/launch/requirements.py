@@ -12,7 +12,7 @@ from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.sglang.pool import declared_targets, needed_targets
 from inkling_cli.checks.launch.vllm.limits import smallest_allowed_rank
 from inkling_cli.checks.sglang_targets import POOL_TARGETS
-from inkling_runtime.adapter.adapter import A_SUFFIX
+from inkling_runtime.adapter.adapter import A_SUFFIX, AdapterModule
 from inkling_runtime.adapter.convert.plan import Conversion
 
 
@@ -67,9 +67,8 @@ def needs_of(facts: AdapterFacts) -> Needs:
     )
 
 
-def _packs(module: object) -> bool:
-    parsed = getattr(module, "parsed", None)
-    return bool(parsed and parsed.row.layout.is_packed)
+def _packs(module: AdapterModule) -> bool:
+    return module.parsed.row.layout.is_packed
 
 
 def needs_of_conversion(conversion: Conversion) -> Needs:

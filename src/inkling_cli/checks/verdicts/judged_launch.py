@@ -43,8 +43,9 @@ def resolve(folder: AdapterFolder, engine: Engine, question: Question) -> Judged
     needs = _needs(folder)
     at_startup = question.load is Load.STARTUP
     required = requirements(engine, needs, at_startup=at_startup)
+    is_packed = needs.is_packed and question.launch is None
     launch = question.launch or _best(engine, required, question)
-    launch, ref = with_adapter(launch, folder.path, question.load, is_packed=needs.is_packed)
+    launch, ref = with_adapter(launch, folder.path, question.load, is_packed=is_packed)
     assumed = None
     if question.launch is None:
         entry = adapter_entry(engine, ref.name, ref.path, is_packed=needs.is_packed)

@@ -20,7 +20,7 @@ from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.launch.vllm.effects import vllm_effects
 from inkling_cli.checks.stage import Stage
 from inkling_cli.checks.verdicts.judged_launch import JudgedLaunch, resolve
-from inkling_cli.checks.verdicts.question import Question
+from inkling_cli.checks.verdicts.question import NO_MODEL, Question
 from inkling_cli.checks.verdicts.verdict import Verdict, refused
 from inkling_cli.memory.sizes import sizes_of
 
@@ -37,7 +37,7 @@ _LIBRARIES: Mapping[Consumer, AdapterEffects] = {
 }
 _TOLD_BY_ADAPTER_RULES = ("LCH202", "LCH205")
 """Rules over launches that pass on what rules over adapters say in full."""
-_NO_MODEL = "sizes against the base model: pass its config with `--model DIR|config.json`"
+_SIZES = "sizes against the base model: pass its config with `--model DIR|config.json`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,14 @@ def _judge_launch(
         launch=launch.assumed if launch.facts is not None else None,
         requires=launch.required,
         slot_bytes=_slot_bytes(subject) if launch.facts is not None else {},
-        not_checked=tuple(_not_checked(folder, subject.model.spec is not None)),
+        not_checked=(
+            *_not_checked(folder, subject.model.spec is not None),
+            *_other_version(engine.display_name, subject.version, subject.described_version),
+        ),
     )
-    findings = [f for f in all_findings if f.code not in _TOLD_BY_ADAPTER_RULES]
+    nobody_asked = ("LCH101",) if subject.launch.model == NO_MODEL else ()
+    told = (*_TOLD_BY_ADAPTER_RULES, *nobody_asked)
+    findings = [f for f in all_findings if f.code not in told]
     if launch.assumed is not None:
         findings = [finding for finding in findings if finding.severity is Severity.ERROR]
     return verdict, findings
@@ -117,11 +122,6 @@ def _judge_library(
     folder: AdapterFolder, subject: AdapterSubject | None, consumer: Consumer, asked: str | None
 ) -> Verdict:
     known = consumer.known_version
-    not_checked = list(_not_checked(folder, subject is not None and subject.spec is not None))
-    if asked not in (None, known):
-        not_checked.append(
-            f"{consumer.display_name} {asked}: judged as {known}, the version that is known"
-        )
     refuses_unread = subject is None and consumer is Consumer.NATIVE
     return Verdict(
         adapter=str(folder.path),
@@ -129,7 +129,10 @@ def _judge_library(
         version=asked or known,
         effects=() if subject is None else _in_order(_LIBRARIES[consumer](subject)),
         stage=Stage.ADAPTER_LOAD if refuses_unread else None,
-        not_checked=tuple(not_checked),
+        not_checked=(
+            *_not_checked(folder, subject is not None and subject.spec is not None),
+            *_other_version(consumer.display_name, asked or known, known),
+        ),
     )
 
 
@@ -141,7 +144,12 @@ def _not_checked(folder: AdapterFolder, has_spec: bool) -> Iterator[str]:
     if folder.problem is not None:
         yield "names and shapes, as the adapter cannot be read"
     elif not has_spec:
-        yield _NO_MODEL
+        yield _SIZES
+
+
+def _other_version(name: str, version: str | None, judged: str | None) -> Iterator[str]:
+    if version != judged:
+        yield f"{name} {version}: judged as {judged}, the nearest version that is known"
 
 
 def _slot_bytes(subject: LaunchSubject) -> dict[str, int]:

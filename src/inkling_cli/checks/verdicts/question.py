@@ -23,6 +23,9 @@ from inkling_cli.checks.launch.serving import adapter_entry, serving_words
 from inkling_runtime.adapter.model_spec import ModelSpec, read_model_spec
 from inkling_runtime.errors import InklingError, format_names
 
+NO_MODEL = "MODEL"
+"""Stands in commands for the model that nobody named."""
+
 
 class Load(StrEnum):
     """When an engine gets an adapter: from its command line, or while it runs."""
@@ -56,7 +59,7 @@ class Question:
     @property
     def model_name(self) -> str:
         """The model as a word of a command."""
-        return str(self.model) if self.model is not None else "MODEL"
+        return NO_MODEL if self.model is None else str(self.model)
 
 
 def read_launch(
@@ -73,7 +76,7 @@ def read_launch(
     if words and file is not None:
         raise InklingError("a launch is given by `--launch` and after `--`, expected one of them")
     if file is not None:
-        return _only_launch(read_source([str(file)]), given)
+        return _launch_in(file, engine, given)
     if not words:
         return None
     if not words[0].startswith("-"):
@@ -87,6 +90,22 @@ def read_launch(
     if launch.use("--enable-lora") is not None:
         return launch
     return parse_words(serving_words(engine, model, ["--enable-lora", *words]), given)
+
+
+def _launch_in(file: Path, engine: Engine | None, given: Given) -> Launch:
+    """Return the launch in a file; the engine is asked only where the file does not tell it."""
+    if str(file) != "-" and not file.exists():
+        raise InklingError(
+            f"`{file}` does not exist, expected a launch",
+            "options of an engine or its command go after `--`",
+        )
+    source = read_source([str(file)])
+    try:
+        return _only_launch(source, given)
+    except InklingError:
+        if engine is None:
+            raise
+        return _only_launch(source, replace(given, engine=engine))
 
 
 def _only_launch(source: LaunchSource, given: Given) -> Launch:
@@ -149,8 +168,11 @@ def make_question(
         InklingError: the options contradict each other, or a file is not there.
     """
     given = Given(read_environment(inherited or {}, env, env_files))
+    consumers = tuple(dict.fromkeys(consumers))
     asked = [Engine(c.value) for c in consumers if c in (Consumer.VLLM, Consumer.SGLANG)]
-    name = "MODEL" if model is None else str(model)
+    if version == "":
+        raise InklingError("`--engine-version` is an empty text, expected a version")
+    name = NO_MODEL if model is None else str(model)
     launch = read_launch(words, file, asked[0] if len(asked) == 1 else None, name, given)
     if launch is not None:
         of_launch = Consumer(launch.engine.value)
@@ -161,7 +183,7 @@ def make_question(
                 f"but `--engine` asks for {format_names([c.value for c in consumers])}",
                 f"say `--engine {of_launch.value}`",
             )
-    consumers = tuple(dict.fromkeys(consumers or Consumer))
+    consumers = tuple(consumers or Consumer)
     if version is not None and len(consumers) != 1:
         raise InklingError(
             f"`--engine-version {version}` is given for {len(consumers)} engines, expected one",

@@ -1,7 +1,7 @@
 """A verdict as data: what one consumer does with one adapter."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from inkling_cli.checks.adapter import Consumer
@@ -70,6 +70,8 @@ class Verdict:
 def refused(effects: Sequence[Effect], reason: str) -> tuple[Effect, ...]:
     """Return the effects of an adapter that is refused whole: each module keeps its own reason."""
     return tuple(
-        effect if effect.fate is Fate.REFUSED else Effect(effect.module, Fate.REFUSED, "", reason)
+        effect
+        if effect.fate is Fate.REFUSED
+        else replace(effect, fate=Fate.REFUSED, cause="", reason=reason)
         for effect in effects
     )

@@ -7,7 +7,13 @@ and `write.write_conversion` executes it.
 from dataclasses import dataclass
 from typing import Any
 
-from inkling_runtime.adapter.adapter import A_SUFFIX, B_SUFFIX, Adapter, require_understood
+from inkling_runtime.adapter.adapter import (
+    A_SUFFIX,
+    B_SUFFIX,
+    Adapter,
+    require_plain_lora,
+    require_understood,
+)
 from inkling_runtime.adapter.convert.config import ConfigModule, fit_config
 from inkling_runtime.adapter.convert.modules import TargetModule, target_modules
 from inkling_runtime.adapter.convert.prepare import HEAD_ROWS, Context, prepare
@@ -15,13 +21,11 @@ from inkling_runtime.adapter.coverage import require_fit
 from inkling_runtime.adapter.dialects import STAMP
 from inkling_runtime.adapter.dialects.dialect import Dialect
 from inkling_runtime.adapter.layouts import encode
-from inkling_runtime.adapter.lora_config import beyond_plain_lora
 from inkling_runtime.adapter.model_spec import ModelSpec
 from inkling_runtime.adapter.moves import Array, verbs
 from inkling_runtime.adapter.safetensors_file import TensorSpec, sort_for_file
 from inkling_runtime.adapter.site_pairs import Contents, SitePairs, gather_pairs
 from inkling_runtime.adapter.sites import HEAD_SITE, Group
-from inkling_runtime.errors import InklingError
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +71,7 @@ def plan_conversion(
             config asks for more than s·B·A, or the target needs sizes that only the model tells.
     """
     require_understood(adapter)
-    if beyond := beyond_plain_lora(adapter.config):
-        raise InklingError(
-            f"`{adapter.path}` has {beyond[0]}, with which its effect is more than s·B·A",
-            "only plain LoRA adapters can be converted",
-        )
+    require_plain_lora(adapter, "converted")
     pairs = gather_pairs(adapter, spec, contents)
     if spec is not None:
         require_fit(adapter.path, pairs, spec)

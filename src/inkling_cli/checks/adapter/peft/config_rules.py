@@ -4,19 +4,18 @@ from collections.abc import Iterator
 
 from inkling_cli.checks.adapter.peft.effects import loadings, peft_effects
 from inkling_cli.checks.adapter.peft.refusals import NO_TARGET, SAVED, SETTINGS, SHAPES
-from inkling_cli.checks.adapter.peft.rules import conversion_command, counted
+from inkling_cli.checks.adapter.peft.rules import SINCE, conversion_command
 from inkling_cli.checks.adapter.subject import ADAPTER_RULES, AdapterSubject
 from inkling_cli.checks.effect import Effect, Fate
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.rule import Defect
 from inkling_runtime.adapter.coverage import size_hint
-from inkling_runtime.errors import format_names
+from inkling_runtime.errors import format_count, format_names
 
 _ERROR = Severity.ERROR
-_SINCE = "0.21.2"
 
 
-@ADAPTER_RULES.rule("PFA007", "shapes-refused", _ERROR, engine="peft", since=_SINCE)
+@ADAPTER_RULES.rule("PFA007", "shapes-refused", _ERROR, engine="peft", since=SINCE)
 def check_shapes_for_peft(subject: AdapterSubject) -> Iterator[Defect]:
     """Tensors whose shapes PEFT refuses.
 
@@ -33,7 +32,7 @@ def check_shapes_for_peft(subject: AdapterSubject) -> Iterator[Defect]:
     if refusal is None or subject.spec is None:
         return
     misfits = loadings(subject)[0].misfits
-    more = f" (and {counted(len(misfits) - 1, 'more tensor')})" if len(misfits) > 1 else ""
+    more = f" (and {format_count(len(misfits) - 1, 'more tensor')})" if len(misfits) > 1 else ""
     first, spec = min(misfits), subject.spec
     found = subject.adapter.file.tensors[first].shape
     remedy = size_hint(subject.pairs) or "correct `r` or `rank_pattern`, or export it again"
@@ -45,7 +44,7 @@ def check_shapes_for_peft(subject: AdapterSubject) -> Iterator[Defect]:
     )
 
 
-@ADAPTER_RULES.rule("PFA008", "settings-refused", _ERROR, engine="peft", since=_SINCE)
+@ADAPTER_RULES.rule("PFA008", "settings-refused", _ERROR, engine="peft", since=SINCE)
 def check_settings_for_peft(subject: AdapterSubject) -> Iterator[Defect]:
     """Settings with which PEFT refuses an adapter.
 
@@ -66,7 +65,7 @@ def check_settings_for_peft(subject: AdapterSubject) -> Iterator[Defect]:
         )
 
 
-@ADAPTER_RULES.rule("PFA009", "nothing-targeted", _ERROR, engine="peft", since=_SINCE)
+@ADAPTER_RULES.rule("PFA009", "nothing-targeted", _ERROR, engine="peft", since=SINCE)
 def check_nothing_targeted(subject: AdapterSubject) -> Iterator[Defect]:
     """Targets of which the transformers model has none.
 
@@ -87,7 +86,7 @@ def check_nothing_targeted(subject: AdapterSubject) -> Iterator[Defect]:
         )
 
 
-@ADAPTER_RULES.rule("PFA011", "saved-weight-missing", _ERROR, engine="peft", since=_SINCE)
+@ADAPTER_RULES.rule("PFA011", "saved-weight-missing", _ERROR, engine="peft", since=SINCE)
 def check_saved_weight_missing(subject: AdapterSubject) -> Iterator[Defect]:
     """Weights that the config asks for and the file lacks.
 
@@ -107,9 +106,7 @@ def check_saved_weight_missing(subject: AdapterSubject) -> Iterator[Defect]:
         )
 
 
-@ADAPTER_RULES.rule(
-    "PFA016", "targets-without-match", Severity.WARNING, engine="peft", since=_SINCE
-)
+@ADAPTER_RULES.rule("PFA016", "targets-without-match", Severity.WARNING, engine="peft", since=SINCE)
 def check_targets_without_match(subject: AdapterSubject) -> Iterator[Defect]:
     """Targets that select nothing, beside others that do.
 
@@ -127,8 +124,8 @@ def check_targets_without_match(subject: AdapterSubject) -> Iterator[Defect]:
     if loading.unmatched and loading.refusal is None:
         names = format_names(list(loading.unmatched))
         yield Defect(
-            f"{counted(len(loading.unmatched), 'target')} ({names}) without a module or parameter "
-            "of that name in the transformers model, PEFT is silent about it",
+            f"{format_count(len(loading.unmatched), 'target')} ({names}) without a module or "
+            "parameter of that name in the transformers model, PEFT is silent about it",
             "correct the name or take it out",
             subject.in_config("target_modules"),
         )

@@ -6,14 +6,14 @@ The order of a packed lora_B cannot be seen from shapes, so nothing is claimed a
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 
 from inkling_cli.checks.adapter.peft.loading import TOKENS_SLOT, Home, Loading, load
 from inkling_cli.checks.adapter.peft.names import is_renamed
 from inkling_cli.checks.adapter.peft.refusals import NO_TARGET, SETTINGS, UNSETTLED
 from inkling_cli.checks.adapter.peft.settings import is_random, starts_at_zero
-from inkling_cli.checks.adapter.peft.targets import HEAD, NESTED, Wrapper
-from inkling_cli.checks.adapter.peft.tree import ModelTree, model_tree, unknown_tree
+from inkling_cli.checks.adapter.peft.targets import BIAS_SLOT, MAGNITUDE_SLOT, NESTED, Wrapper
+from inkling_cli.checks.adapter.peft.tree import HEAD, ModelTree, model_tree, unknown_tree
 from inkling_cli.checks.adapter.subject import AdapterSubject
 from inkling_cli.checks.effect import Effect, Fate, module_name
 from inkling_runtime.adapter.adapter import Adapter
@@ -39,38 +39,21 @@ _LAYERS = 66
 """Layers that a model of unknown size may have, beside those that the file names."""
 
 
+@lru_cache(maxsize=1)
 def peft_effects(subject: AdapterSubject) -> tuple[Effect, ...]:
     """Return the effect of every module of an adapter, and of tensors that belong to none.
 
     Which model is meant, the multimodal one or the text model, is told by the base model's
     config. Without it a module is dropped or refused only where both do the same with it.
     """
-    return _judged(subject).effects
+    effects = [effects_of(subject.adapter, loading) for loading in loadings(subject)]
+    return effects[0] if subject.spec is not None else tuple(map(_agreed, *effects))
 
 
+@lru_cache(maxsize=1)
 def loadings(subject: AdapterSubject) -> tuple[Loading, ...]:
     """Return what PEFT does on the base model; without its config on both models, sizes unknown."""
-    return _judged(subject).loadings
-
-
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    subject: AdapterSubject
-    loadings: tuple[Loading, ...]
-    effects: tuple[Effect, ...]
-
-
-_last: list[_Judged] = []
-"""The subject that was judged last, since every rule asks for it again."""
-
-
-def _judged(subject: AdapterSubject) -> _Judged:
-    if not _last or _last[0].subject is not subject:
-        found = tuple(load(subject.adapter, tree) for tree in _trees(subject))
-        effects = [effects_of(subject.adapter, loading) for loading in found]
-        agreed = effects[0] if subject.spec is not None else tuple(map(_agreed, *effects))
-        _last[:] = [_Judged(subject, found, agreed)]
-    return _last[0]
+    return tuple(load(subject.adapter, tree) for tree in _trees(subject))
 
 
 def _trees(subject: AdapterSubject) -> tuple[ModelTree, ...]:
@@ -137,7 +120,7 @@ class _Judge:
         lost = [name for name, home in homes.items() if home is None]
         placed = [home for home in homes.values() if home is not None]
         if not placed:
-            return Effect(module, Fate.DROPPED, *self._why_dropped(module, lost[0]))
+            return Effect(module, Fate.DROPPED, *self._why_dropped(lost[0]))
         if any(home.shape is None or not self._is_castable(homes) for home in placed):
             reason = "its shape or dtype in the model is not known here"
             return Effect(module, Fate.NOT_CHECKED, NO_SIZES, reason)
@@ -148,7 +131,7 @@ class _Judge:
             )
         found = self._of_placed(module, placed)
         if found.fate is Fate.APPLIED and lost:
-            cause, reason = self._why_dropped(module, lost[0])
+            cause, reason = self._why_dropped(lost[0])
             return Effect(module, Fate.MISAPPLIED, cause, f"without `{lost[0]}`: {reason}")
         return found
 
@@ -165,7 +148,7 @@ class _Judge:
         own = {home.slot for home in placed}
         if own & {wrapper.first, wrapper.second}:
             return self._of_factors(module, wrapper, own)
-        if "lora_B.bias" not in own:
+        if BIAS_SLOT not in own:
             return Effect(module, Fate.APPLIED)
         other = self.loading.filled(wrapper).get(wrapper.second)
         if other is not None:
@@ -178,15 +161,14 @@ class _Judge:
         filled = self.loading.filled(wrapper)
         absent = {wrapper.first, wrapper.second} - filled.keys()
         if absent:
-            return self._of_one_factor(module, wrapper, absent.pop(), "lora_B.bias" in filled)
+            return self._of_one_factor(module, wrapper, absent.pop(), BIAS_SLOT in filled)
         foreign = {wrapper.first, wrapper.second} - own
         if foreign:
             other = filled[foreign.pop()]
             return Effect(
                 module, Fate.MISAPPLIED, OVERRIDDEN, f"its other factor is taken from `{other}`"
             )
-        magnitude = "lora_magnitude_vector.weight"
-        if magnitude in wrapper.slots and magnitude not in filled:
+        if MAGNITUDE_SLOT in wrapper.slots and MAGNITUDE_SLOT not in filled:
             reason = "the file lacks DoRA's magnitude vector, the base weight's norm is taken"
             return Effect(module, Fate.MISAPPLIED, NO_MAGNITUDE, reason)
         taken = self.config.scaling_of(wrapper.target)
@@ -207,7 +189,7 @@ class _Judge:
         reason = f"`{absent}` is missing and stays random"
         return Effect(module, Fate.MISAPPLIED, FACTOR_ALONE, reason)
 
-    def _why_dropped(self, module: str, tensor: str) -> tuple[str, str]:
+    def _why_dropped(self, tensor: str) -> tuple[str, str]:
         loading, key = self.loading, self.loading.keys[tensor]
         winner = loading.winners[key]
         if winner != tensor:
@@ -224,7 +206,7 @@ class _Judge:
 
 def _path(key: str) -> str:
     """Return the module that a name means, without wrappers around it."""
-    path = module_name(key).removesuffix(".lora_magnitude_vector.weight")
+    path = module_name(key).removesuffix(f".{MAGNITUDE_SLOT}")
     if not path.startswith(WRAPPER):
         return ""
     path = path.removeprefix(WRAPPER)

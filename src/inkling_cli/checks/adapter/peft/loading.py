@@ -7,7 +7,6 @@ modules on disk is said by `effects`.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from inkling_cli.checks.adapter.peft import settings
 from inkling_cli.checks.adapter.peft.expressions import (
     UnsettledExpressionError,
     UnusableExpressionError,
@@ -32,7 +31,7 @@ from inkling_cli.checks.adapter.peft.targets import (
     targeted_parameters,
     unmatched_targets,
 )
-from inkling_cli.checks.adapter.peft.tree import ModelTree, Shape
+from inkling_cli.checks.adapter.peft.tree import EMBEDDING, ModelTree, Shape
 from inkling_runtime.adapter.adapter import Adapter
 from inkling_runtime.adapter.dialects.peft import WRAPPER
 from inkling_runtime.adapter.lora_config import LoraConfig
@@ -178,8 +177,8 @@ def _asked(config: LoraConfig, tree: ModelTree) -> Iterator[tuple[str, Home]]:
             yield WRAPPER + name, Home(shape, is_saved=True)
     tokens = config.values.get("trainable_token_indices")
     if tokens is not None:
-        rows = tokens[settings.EMBEDDING] if isinstance(tokens, dict) else tokens
-        path = f"{tree.root}{settings.EMBEDDING}"
+        rows = tokens[EMBEDDING] if isinstance(tokens, dict) else tokens
+        path = f"{tree.root}{EMBEDDING}"
         shape = tree.modules[path].parameters["weight"]
         wanted = None if shape is None else (len(rows), shape[1])
         yield f"{WRAPPER}{path}.{TOKENS_SLOT}", Home(wanted, slot=TOKENS_SLOT, is_saved=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from inkling_cli.checks.adapter.peft import settings
 from inkling_cli.checks.adapter.peft.targets import NOTHING, saved_paths
-from inkling_cli.checks.adapter.peft.tree import ModelModule, ModelTree, ModuleKind
+from inkling_cli.checks.adapter.peft.tree import EMBEDDING, ModelModule, ModelTree, ModuleKind
 from inkling_runtime.adapter.lora_config import LoraConfig
 from inkling_runtime.adapter.shown import shown_text
 from inkling_runtime.errors import format_names
@@ -112,6 +112,6 @@ def _refusals_of_saved(config: LoraConfig, tree: ModelTree, held: set[str]) -> I
             UNSETTLED, f"what PEFT does with `{path}` in `modules_to_save` is not known here"
         )
     tokens = config.values.get("trainable_token_indices") is not None
-    embedding = f"{tree.root}{settings.EMBEDDING}"
+    embedding = f"{tree.root}{EMBEDDING}"
     if tokens and (embedding in held or any(embedding.startswith(path) for path in saved)):
         yield Refusal(SETTINGS, "`trainable_token_indices` beside another change of the embedding")

@@ -17,17 +17,18 @@ from inkling_cli.checks.adapter.peft.effects import (
     peft_effects,
 )
 from inkling_cli.checks.adapter.subject import ADAPTER_RULES, AdapterSubject
-from inkling_cli.checks.effect import Effect, Fate, with_cause
+from inkling_cli.checks.effect import Effect, Fate, format_share, with_cause
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.rule import Defect
+from inkling_cli.checks.shell_word import shell_word
 from inkling_runtime.adapter.dialects.peft import MULTIMODAL_ROOT, TEXT_ROOT, WRAPPER
-from inkling_runtime.errors import format_names
+from inkling_runtime.errors import format_count, format_names
 
 _ERROR = Severity.ERROR
-_SINCE = "0.21.2"
+SINCE = "0.21.2"
 
 
-@ADAPTER_RULES.rule("PFA001", "names-without-match", _ERROR, engine="peft", since=_SINCE)
+@ADAPTER_RULES.rule("PFA001", "names-without-match", _ERROR, engine="peft", since=SINCE)
 def check_foreign_names_for_peft(subject: AdapterSubject) -> Iterator[Defect]:
     """Names that the transformers model does not have.
 
@@ -52,7 +53,7 @@ def check_foreign_names_for_peft(subject: AdapterSubject) -> Iterator[Defect]:
         )
 
 
-@ADAPTER_RULES.rule("PFA002", "prefix-of-another-model", _ERROR, engine="peft", since=_SINCE)
+@ADAPTER_RULES.rule("PFA002", "prefix-of-another-model", _ERROR, engine="peft", since=SINCE)
 def check_prefix_for_peft(subject: AdapterSubject) -> Iterator[Defect]:
     """Names that would match with another prefix.
 
@@ -91,7 +92,7 @@ def _remedy_of_prefix(subject: AdapterSubject, module: str) -> str:
     return f"{conversion_command(subject)}, or pass `{mapping}` to `PeftModel.from_pretrained`"
 
 
-@ADAPTER_RULES.rule("PFA003", "raw-names-half-loaded", _ERROR, engine="peft", since=_SINCE)
+@ADAPTER_RULES.rule("PFA003", "raw-names-half-loaded", _ERROR, engine="peft", since=SINCE)
 def check_raw_names_for_peft(subject: AdapterSubject) -> Iterator[Defect]:
     """Names of raw checkpoints, of which PEFT loads a part.
 
@@ -112,12 +113,12 @@ def check_raw_names_for_peft(subject: AdapterSubject) -> Iterator[Defect]:
             f"PEFT renames and loads {total - len(found)} of {total} modules on the multimodal "
             f"model and drops the others silently ({_names(found)})",
             "put `language_model.` in place of `model.llm.`, then "
-            f"`inkling convert-adapter {subject.path} --to peft --model MODEL -o OUT`",
+            f"`inkling convert-adapter {shell_word(subject.path)} --to peft --model MODEL -o OUT`",
             subject.at(found[0].module),
         )
 
 
-@ADAPTER_RULES.rule("PFA004", "outside-the-targets", _ERROR, engine="peft", since=_SINCE)
+@ADAPTER_RULES.rule("PFA004", "outside-the-targets", _ERROR, engine="peft", since=SINCE)
 def check_outside_targets_for_peft(subject: AdapterSubject) -> Iterator[Defect]:
     """Tensors that the config does not ask for.
 
@@ -140,7 +141,7 @@ def check_outside_targets_for_peft(subject: AdapterSubject) -> Iterator[Defect]:
 
 
 @ADAPTER_RULES.rule(
-    "PFA005", "wrapped-without-tensors", Severity.WARNING, engine="peft", since=_SINCE
+    "PFA005", "wrapped-without-tensors", Severity.WARNING, engine="peft", since=SINCE
 )
 def check_wrapped_without_tensors(subject: AdapterSubject) -> Iterator[Defect]:
     """Modules that PEFT wraps and for which the file has nothing.
@@ -160,15 +161,15 @@ def check_wrapped_without_tensors(subject: AdapterSubject) -> Iterator[Defect]:
     is_random = bool(_caused(subject, RANDOM))
     become = "random factors take their place" if is_random else "no effect comes of it"
     yield Defect(
-        f"PEFT wraps {counted(len(empty), 'module')} for which the file has no tensors ({names}): "
-        f"{become}",
+        f"PEFT wraps {format_count(len(empty), 'module')} for which the file has no tensors "
+        f"({names}): {become}",
         "export the adapter again, or narrow the targets to what is in the file",
         subject.in_config("target_modules"),
         severity=_ERROR if is_random else None,
     )
 
 
-@ADAPTER_RULES.rule("PFA006", "one-factor-for-peft", _ERROR, engine="peft", since=_SINCE)
+@ADAPTER_RULES.rule("PFA006", "one-factor-for-peft", _ERROR, engine="peft", since=SINCE)
 def check_one_factor_for_peft(subject: AdapterSubject) -> Iterator[Defect]:
     """Modules of which PEFT finds one factor alone.
 
@@ -183,7 +184,7 @@ def check_one_factor_for_peft(subject: AdapterSubject) -> Iterator[Defect]:
 
 
 @ADAPTER_RULES.rule(
-    "PFA010", "base-weights-overwritten", Severity.WARNING, engine="peft", since=_SINCE
+    "PFA010", "base-weights-overwritten", Severity.WARNING, engine="peft", since=SINCE
 )
 def check_base_weights_overwritten(subject: AdapterSubject) -> Iterator[Defect]:
     """Tensors that take the place of base weights.
@@ -199,14 +200,14 @@ def check_base_weights_overwritten(subject: AdapterSubject) -> Iterator[Defect]:
     found = loadings(subject)[0].overwritten if subject.spec is not None else []
     if found and loadings(subject)[0].refusal is None:
         yield Defect(
-            f"PEFT loads {counted(len(found), 'tensor')} over weights of the base model "
+            f"PEFT loads {format_count(len(found), 'tensor')} over weights of the base model "
             f"({format_names(found)}), expected factors alone",
             "save the adapter with `save_embedding_layers=False`",
             subject.at(found[0]),
         )
 
 
-@ADAPTER_RULES.rule("PFA012", "magnitude-missing", _ERROR, engine="peft", since=_SINCE)
+@ADAPTER_RULES.rule("PFA012", "magnitude-missing", _ERROR, engine="peft", since=SINCE)
 def check_magnitude_missing(subject: AdapterSubject) -> Iterator[Defect]:
     """DoRA without its magnitude vectors.
 
@@ -221,7 +222,7 @@ def check_magnitude_missing(subject: AdapterSubject) -> Iterator[Defect]:
     yield from _each_reason(subject, NO_MAGNITUDE, help_text)
 
 
-@ADAPTER_RULES.rule("PFA013", "scaling-of-another-name", _ERROR, engine="peft", since=_SINCE)
+@ADAPTER_RULES.rule("PFA013", "scaling-of-another-name", _ERROR, engine="peft", since=SINCE)
 def check_scaling_of_another_name(subject: AdapterSubject) -> Iterator[Defect]:
     """Ranks and alphas that are given for names that PEFT does not look at.
 
@@ -237,7 +238,7 @@ def check_scaling_of_another_name(subject: AdapterSubject) -> Iterator[Defect]:
     yield from _each_reason(subject, OTHER_SCALE, conversion_command(subject))
 
 
-@ADAPTER_RULES.rule("PFA014", "embedding-norm-left-out", _ERROR, engine="peft", since=_SINCE)
+@ADAPTER_RULES.rule("PFA014", "embedding-norm-left-out", _ERROR, engine="peft", since=SINCE)
 def check_embedding_norm_left_out(subject: AdapterSubject) -> Iterator[Defect]:
     """Trained rows of the embedding, with which PEFT forgets the embedding's norm.
 
@@ -251,7 +252,7 @@ def check_embedding_norm_left_out(subject: AdapterSubject) -> Iterator[Defect]:
     yield from _each_reason(subject, TOKENS, "train without `trainable_token_indices`")
 
 
-@ADAPTER_RULES.rule("PFA015", "loaded-over-another", _ERROR, engine="peft", since=_SINCE)
+@ADAPTER_RULES.rule("PFA015", "loaded-over-another", _ERROR, engine="peft", since=SINCE)
 def check_loaded_over_another(subject: AdapterSubject) -> Iterator[Defect]:
     """Two tensors for one place.
 
@@ -273,13 +274,13 @@ def _names(found: Sequence[Effect]) -> str:
 
 
 def _share(subject: AdapterSubject, found: Sequence[Effect]) -> str:
-    return f"{len(found)} of {len(peft_effects(subject))} modules ({_names(found)})"
+    return format_share(found, peft_effects(subject))
 
 
 def _rest(subject: AdapterSubject) -> str:
     """Return what is left to say: that nothing has an effect, and what is wrapped in vain."""
     empty = len(loadings(subject)[0].empty) if subject.spec is not None else 0
-    wrapped = f"; it wraps {counted(empty, 'module')} without any tensors" if empty else ""
+    wrapped = f"; it wraps {format_count(empty, 'module')} without any tensors" if empty else ""
     if any(effect.fate is not Fate.DROPPED for effect in peft_effects(subject)):
         return wrapped
     return f"{wrapped} and computes the base model" if wrapped else ", and computes the base model"
@@ -299,10 +300,5 @@ def _each_reason(subject: AdapterSubject, cause: str, remedy: str) -> Iterator[D
 
 def conversion_command(subject: AdapterSubject) -> str:
     """Return the command that writes the adapter as PEFT needs it, and what it needs before."""
-    command = f"`inkling convert-adapter {subject.path} --to peft --model MODEL -o OUT`"
+    command = f"`inkling convert-adapter {shell_word(subject.path)} --to peft --model MODEL -o OUT`"
     return f"correct the unknown names, then {command}" if subject.adapter.unknown else command
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: `1 module`, `2 modules`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

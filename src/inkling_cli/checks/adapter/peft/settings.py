@@ -6,6 +6,7 @@ Not what the targets match: `targets`. Each table says what was observed on load
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from inkling_cli.checks.adapter.peft.tree import EMBEDDING
 from inkling_runtime.adapter.lora_config import LoraConfig
 from inkling_runtime.adapter.pattern_table import is_plain
 from inkling_runtime.adapter.shown import shown_value
@@ -191,10 +192,6 @@ def _is_tokens(value: Any) -> bool:
     if isinstance(value, dict):
         return value.keys() == {EMBEDDING} and _is_list_of(int)(value[EMBEDDING])
     return _is_list_of(int)(value)
-
-
-EMBEDDING = "embed_tokens"
-"""The module whose rows `trainable_token_indices` trains."""
 
 
 def _are_plain(value: Any) -> bool:

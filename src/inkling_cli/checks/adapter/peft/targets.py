@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inkling_cli.checks.adapter.peft.expressions import whole_name
-from inkling_cli.checks.adapter.peft.tree import ModelModule, ModelTree, ModuleKind, Shape
+from inkling_cli.checks.adapter.peft.tree import HEAD, ModelModule, ModelTree, ModuleKind, Shape
 from inkling_runtime.adapter.lora_config import LoraConfig
 
 NESTED = ".base_layer"
@@ -18,7 +18,9 @@ ALL_LINEAR = "all-linear"
 NOTHING = "dummy-target-modules"
 """A word with which PEFT wraps nothing and does not mind."""
 
-HEAD = "lm_head"
+FACTOR_SLOTS = ("lora_A.weight", "lora_B.weight")
+BIAS_SLOT = "lora_B.bias"
+MAGNITUDE_SLOT = "lora_magnitude_vector.weight"
 
 IsTarget = Callable[[str], bool]
 
@@ -111,7 +113,7 @@ def module_wrapper(module: ModelModule, config: LoraConfig) -> Wrapper:
     shape, rank = module.parameters["weight"], config.rank_of(module.path)
     if module.kind is ModuleKind.CONVOLUTION:
         shape = None
-    first, second = ("lora_A.weight", "lora_B.weight")
+    first, second = FACTOR_SLOTS
     rows: int | None = None
     columns: int | None = None
     if module.kind is ModuleKind.EMBEDDING:
@@ -124,9 +126,9 @@ def module_wrapper(module: ModelModule, config: LoraConfig) -> Wrapper:
         second: None if rows is None else (rows, rank),
     }
     if config.values.get("use_dora"):
-        slots["lora_magnitude_vector.weight"] = None if rows is None else (rows,)
+        slots[MAGNITUDE_SLOT] = None if rows is None else (rows,)
     if config.values.get("lora_bias"):
-        slots["lora_B.bias"] = None if rows is None else (rows,)
+        slots[BIAS_SLOT] = None if rows is None else (rows,)
     return Wrapper(module.path, module.path, slots, first, second, False, module.is_certain)
 
 
@@ -141,11 +143,9 @@ def parameter_wrappers(
         if shape is not None:
             columns = config.rank_of(target) * (shape[0] if len(shape) == 3 else 1)
             a, b = (columns, shape[-1]), (shape[-2], columns)
-        slots = {"lora_A.weight": a, "lora_B.weight": b}
+        slots: dict[str, Shape] = dict(zip(FACTOR_SLOTS, (a, b), strict=True))
         place = module.path + NESTED * depth
-        found.append(
-            Wrapper(target, place, slots, "lora_A.weight", "lora_B.weight", True, module.is_certain)
-        )
+        found.append(Wrapper(target, place, slots, *FACTOR_SLOTS, True, module.is_certain))
     return found
 
 

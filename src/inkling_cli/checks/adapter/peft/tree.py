@@ -15,6 +15,9 @@ from inkling_runtime.adapter.model_spec import LayerSpec, ModelSpec
 Shape = tuple[int, ...] | None
 """Of a tensor; None where the config does not tell it."""
 
+HEAD = "lm_head"
+EMBEDDING = "embed_tokens"
+
 
 class ModuleKind(StrEnum):
     """What PEFT makes of a module that is targeted.
@@ -236,8 +239,8 @@ def _tree(
     if is_multimodal:
         modules.append(ModelModule(root[:-1], ModuleKind.OTHER))
     modules += [
-        ModelModule(f"{root}embed_tokens", ModuleKind.EMBEDDING, {"weight": rows}),
-        ModelModule(f"{root}embed_tokens.embed_norm", ModuleKind.OTHER, {"weight": hidden}),
+        ModelModule(f"{root}{EMBEDDING}", ModuleKind.EMBEDDING, {"weight": rows}),
+        ModelModule(f"{root}{EMBEDDING}.embed_norm", ModuleKind.OTHER, {"weight": hidden}),
         ModelModule(f"{root}layers", ModuleKind.LIST),
     ]
     for index, parts, sizes in layers:
@@ -251,7 +254,7 @@ def _tree(
             )
             for name, kind, parameters in _TOWERS
         ]
-    modules.append(ModelModule("lm_head", ModuleKind.LINEAR, {"weight": rows}))
+    modules.append(ModelModule(HEAD, ModuleKind.LINEAR, {"weight": rows}))
     return ModelTree(is_multimodal, {module.path: module for module in modules})
 
 

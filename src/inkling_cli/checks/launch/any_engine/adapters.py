@@ -1,6 +1,7 @@
 """Rules over the adapters that a launch names: whether they are there, names and paths."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location, Severity
@@ -15,6 +16,10 @@ from inkling_cli.checks.launch.unsound import find_unsound
 from inkling_cli.checks.launch.vllm.lenient_config import takes_config
 from inkling_cli.checks.rule import Defect
 from inkling_cli.checks.stage import Stage
+from inkling_runtime.adapter.adapter import WEIGHTS_NAME
+from inkling_runtime.adapter.lora_config import read_lora_config
+from inkling_runtime.adapter.safetensors_file import read_header
+from inkling_runtime.errors import InklingError
 
 
 @LAUNCH_RULES.rule("LCH201", "adapter-not-found", Severity.INFO)
@@ -104,10 +109,22 @@ def _has_other_weights(subject: LaunchSubject, unread: UnreadAdapter) -> bool:
 
 
 def _read_stage(subject: LaunchSubject, unread: UnreadAdapter) -> Stage:
-    """Return the stage at which the engine fails to read an adapter; vLLM may take it."""
-    if subject.engine is Engine.VLLM and takes_config(subject, unread):
-        return Stage.SERVED
-    return _load_stage(subject, unread.ref)
+    """Return the stage at which the engine fails to read an adapter; some it reads."""
+    is_read = _has_a_name_twice(unread) or (
+        subject.engine is Engine.VLLM and takes_config(subject, unread)
+    )
+    return Stage.SERVED if is_read else _load_stage(subject, unread.ref)
+
+
+def _has_a_name_twice(unread: UnreadAdapter) -> bool:
+    """Return whether nothing but a name that stands twice in the header keeps us from reading."""
+    folder = Path(unread.folder).expanduser()
+    try:
+        read_header(folder / WEIGHTS_NAME, keeps_last=True)
+        read_lora_config(folder)
+    except (InklingError, OSError):
+        return False
+    return True
 
 
 def _load_stage(subject: LaunchSubject, ref: AdapterRef) -> Stage:

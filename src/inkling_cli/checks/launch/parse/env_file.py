@@ -24,6 +24,8 @@ _LINE = re.compile(
 _COMMENT = re.compile(r"[ \t]*(?:#.*)?")
 _BARE_NAME = re.compile(r"[ \t]*(?:export[ \t]+)?[A-Za-z_]\w*[ \t]*")
 """A variable that is handed on, if it is set; its value stands elsewhere."""
+_COMMAND = re.compile(r"[^=\s]+=[^\s'\"]*\s.*\b(?:vllm|sglang)\b.*")
+"""A command with assignments in front of it, in a file that no name calls an env file."""
 _PREFIXES = {Engine.VLLM: ("VLLM_", "INKLING_", "LAMPORT_"), Engine.SGLANG: ("SGLANG_", "SGL_")}
 
 
@@ -35,7 +37,8 @@ def is_env_file(file: FileText) -> bool:
     if PurePath(name).suffix in (".sh", ".bash", ".yaml", ".yml", ".json"):
         return False
     lines = [line for line in file.text.splitlines() if not _COMMENT.fullmatch(line)]
-    return bool(lines) and all(map(_LINE.fullmatch, lines))
+    is_command = any(map(_COMMAND.match, lines))
+    return bool(lines) and not is_command and all(map(_LINE.fullmatch, lines))
 
 
 def parse_variables(file: FileText) -> dict[str, Variable]:

@@ -16,12 +16,18 @@ from inkling_cli.checks.launch.sglang.loading import Fault, load_stage, loading_
 from inkling_cli.checks.launch.sglang.reading import layouts_of
 from inkling_cli.checks.launch.sglang.scaling import wrongly_scaled
 from inkling_cli.checks.launch.sglang.served_model import served_spec
-from inkling_cli.checks.launch.sglang.weights import file_problem, further_files
+from inkling_cli.checks.launch.sglang.weights import file_problem, further_files, index_problem
 from inkling_cli.checks.launch.subject import LaunchSubject, UnreadAdapter
 from inkling_cli.checks.launch.unsound import find_unsound
 from inkling_cli.checks.rule import Defect
 from inkling_cli.checks.stage import Stage
+from inkling_runtime.adapter.adapter import WEIGHTS_NAME
+from inkling_runtime.adapter.json_file import MAX_JSON_BYTES, decode_json
 from inkling_runtime.adapter.lora_config import CONFIG_NAME
+from inkling_runtime.adapter.regular_file import open_regular
+from inkling_runtime.adapter.shown import shown_text, shown_value
+from inkling_runtime.adapter.weight_files import INDEX_NAME
+from inkling_runtime.errors import InklingError
 
 _ERROR, _SGLANG = Severity.ERROR, Engine.SGLANG
 _TOKENS_NAME = "added_tokens.json"
@@ -81,15 +87,24 @@ def check_adapters_joined_by_comma(subject: LaunchSubject) -> Iterator[Defect]:
 
 @LAUNCH_RULES.rule("SGL217", "further-file-refused", _ERROR, engine=_SGLANG)
 def check_further_file_refused(subject: LaunchSubject) -> Iterator[Defect]:
-    """A further safetensors file in an adapter's folder is broken.
+    """A further safetensors file in an adapter's folder is broken, or an index hides the adapter.
 
-    *What it checks*: the files beside adapter_model.safetensors that end in `.safetensors`.
+    *What it checks*: the files beside adapter_model.safetensors that end in `.safetensors`, and
+    whether a `model.safetensors.index.json` beside it lists it.
 
-    *Why it matters*: SGLang reads them all as parts of the adapter, and refuses it.
+    *Why it matters*: SGLang reads all of these files as parts of the adapter, and refuses it if one
+    is broken. With an index it reads only what the index lists.
 
     *How to fix*: move the file out of the folder.
     """
     for adapter in subject.adapters if subject.lora_enabled else ():
+        if problem := index_problem(adapter.adapter.path):
+            yield Defect(
+                f"adapter `{adapter.name}` has the index of a checkpoint beside it: {problem}",
+                f"move `{INDEX_NAME}` out of `{adapter.folder}`",
+                Location(adapter.folder),
+                stage=load_stage(adapter),
+            )
         for path in further_files(adapter.adapter.path):
             if problem := file_problem(path):
                 yield Defect(
@@ -192,7 +207,7 @@ def other_weights(unread: UnreadAdapter) -> str | None:
     """Return the file that SGLang would read where adapter_model.safetensors is not there."""
     folder = Path(unread.folder)
     try:
-        own = folder / "adapter_model.safetensors"
+        own = folder / WEIGHTS_NAME
         if not (folder / CONFIG_NAME).is_file() or own.exists() or own.is_symlink():
             return None
         for pattern in ("*.safetensors", "*.bin", "*.pt"):
@@ -211,10 +226,11 @@ def _is_told(subject: LaunchSubject, adapter: AdapterFacts, fault: Fault) -> boo
 
 
 def _added_tokens(folder: Path) -> Any:
-    """Return what added_tokens.json holds; None where it is not there or no JSON."""
+    """Return what added_tokens.json holds; None where it is no file, or holds no JSON."""
     try:
-        return json.loads((folder / _TOKENS_NAME).read_bytes())
-    except (OSError, ValueError, RecursionError):
+        with open_regular(folder / _TOKENS_NAME) as file:
+            return json.loads(decode_json(file.read(MAX_JSON_BYTES + 1), _TOKENS_NAME))
+    except (InklingError, OSError, ValueError, RecursionError):
         return None
 
 
@@ -226,6 +242,6 @@ def _beyond(added: Any, vocab_size: int) -> str | None:
         return f"has an `{_TOKENS_NAME}` that is no object"
     for token, id_ in added.items():
         if not isinstance(id_, int | float):
-            return f"adds the token `{token}` with the id {json.dumps(id_)}"
+            return f"adds the token `{shown_text(token)}` with the id {shown_value(id_)}"
     above = [id_ for id_ in added.values() if id_ >= vocab_size]
     return f"adds the token {min(above)}" if above else None

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
 
-from inkling_cli.checks.effect import Effect, Fate, with_cause
+from inkling_cli.checks.effect import Effect, Fate, format_share, with_cause
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location, Severity
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
@@ -36,7 +36,7 @@ def check_sink_experts_dropped(subject: LaunchSubject) -> Iterator[Defect]:
         yield _defect(
             adapter,
             found,
-            f"SGLang drops {_share(subject, adapter, found)} silently, "
+            f"SGLang drops {format_share(found, sglang_effects(subject, adapter))} silently, "
             "it looks for `shared_experts` where they say `sink_experts`",
         )
 
@@ -56,7 +56,7 @@ def check_dense_rows_misread_by_sglang(subject: LaunchSubject) -> Iterator[Defec
         yield _defect(
             adapter,
             found,
-            f"SGLang misapplies {_share(subject, adapter, found)}: "
+            f"SGLang misapplies {format_share(found, sglang_effects(subject, adapter))}: "
             "it reads lora_B rows as [gate; up], on disk they are g0, u0, g1, u1, …",
         )
 
@@ -111,7 +111,7 @@ def check_modules_not_applied(subject: LaunchSubject) -> Iterator[Defect]:
         for (fate, reason), group in groupby(found, lambda effect: (effect.fate, effect.reason)):
             same = list(group)
             verb = "drops" if fate is Fate.DROPPED else "misapplies"
-            share = _share(subject, adapter, same)
+            share = format_share(same, sglang_effects(subject, adapter))
             defect = _defect(adapter, same, f"SGLang {verb} {share}: {reason}")
             yield replace(defect, help=_remedy(adapter, same))
 
@@ -135,8 +135,9 @@ def check_shared_experts_without_sink(subject: LaunchSubject) -> Iterator[Defect
     *How to fix*: take config.json from the model's publisher.
     """
     for adapter, found in _with_cause(subject, Cause.NO_SINK):
+        share = format_share(found, sglang_effects(subject, adapter))
         yield Defect(
-            f"adapter `{adapter.name}`: SGLang drops {_share(subject, adapter, found)}: "
+            f"adapter `{adapter.name}`: SGLang drops {share}: "
             "`shared_expert_sink` of the model is not true",
             "take `config.json` from the model's publisher, where it says `true`",
             Location(subject.model.config_path or "", key="shared_expert_sink"),
@@ -150,12 +151,6 @@ def _with_cause(
     for adapter in subject.adapters if subject.lora_enabled and subject.is_inkling else ():
         if found := with_cause(sglang_effects(subject, adapter), *causes):
             yield adapter, found
-
-
-def _share(subject: LaunchSubject, adapter: AdapterFacts, found: list[Effect]) -> str:
-    """Return how much is concerned: `6 of 30 modules (`a`, `b`, `c` and 3 more)`."""
-    names = format_names([effect.module for effect in found])
-    return f"{len(found)} of {len(sglang_effects(subject, adapter))} modules ({names})"
 
 
 def _defect(adapter: AdapterFacts, found: list[Effect], message: str) -> Defect:

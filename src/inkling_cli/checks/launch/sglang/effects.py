@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from inkling_cli.checks.effect import Effect, Fate, module_name
+from inkling_cli.checks.effect import Effect, Fate, factor_of, module_name
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.sglang.causes import Cause, Found
 from inkling_cli.checks.launch.sglang.head_fit import is_kept, module_of
@@ -28,7 +28,6 @@ from inkling_runtime.adapter.layouts import Layout
 from inkling_runtime.adapter.lora_config import beyond_plain_lora
 from inkling_runtime.adapter.safetensors_file import TensorInfo
 
-_FACTOR = re.compile(r"\.lora_(?:embedding_)?([AB])(?:\.[^.]+)*$")
 _EXPERT = re.compile(r"\.mlp\.(?:shared_)?experts\.")
 _SINK = "sink_experts."
 _OTHER_PARTS = ("mtp", "audio", "visual")
@@ -93,7 +92,7 @@ class _Judge:
 
     def _of_module(self, module: str, tensors: list[str]) -> Iterator[Found]:
         """Yield what is wrong with a module of which every tensor lands where it is meant."""
-        sides = {match[1] for match in map(_FACTOR.search, tensors) if match}
+        sides = set(filter(None, map(factor_of, tensors)))
         if not sides:
             yield Cause.NO_FACTOR, "it is no LoRA factor, SGLang takes it for one"
         elif len(sides) == 1:
@@ -140,7 +139,7 @@ class _Judge:
             return Cause.NO_LAYER, "SGLang looks for `layers.N.`, `embed_tokens` or `lm_head`"
         if not is_kept(tensor, self.declared):
             return Cause.NOT_DECLARED, f"`target_modules` do not name `{module}`"
-        if not _FACTOR.search(tensor):
+        if factor_of(tensor) is None:
             return Cause.NO_FACTOR, "it is no LoRA factor"
         return None
 

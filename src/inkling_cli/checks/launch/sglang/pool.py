@@ -2,11 +2,11 @@
 
 import re
 
+from inkling_cli.checks.effect import module_name
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.sglang_targets import POOL_TARGETS, normalise
 
-_FACTOR = re.compile(r"\.lora_(?:embedding_)?[AB](?:\.\w+)*$")
 _NEEDED = (
     (re.compile(r"\.(?:wq_du|wk_dv|wv_dv|wr_du|qkvr)$"), "qkvr"),
     (re.compile(r"\.wo_ud$"), "wo_ud"),
@@ -26,8 +26,7 @@ def declared_targets(adapter: AdapterFacts) -> list[str] | None:
 def needed_targets(adapter: AdapterFacts) -> dict[str, str]:
     """Return the pool targets that an adapter's modules need → the first module that does."""
     needed: dict[str, str] = {}
-    names = (_FACTOR.sub("", name) for name in adapter.adapter.file.tensors)
-    for module in dict.fromkeys(names):
+    for module in dict.fromkeys(map(module_name, adapter.adapter.file.tensors)):
         for pattern, target in _NEEDED:
             if pattern.search(module):
                 needed.setdefault(target, module)

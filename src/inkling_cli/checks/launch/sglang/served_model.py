@@ -43,6 +43,11 @@ def text_config(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return text if isinstance(text, dict) else None
 
 
+def has_sink(spec: ModelSpec) -> bool:
+    """Return whether the shared experts are experts to SGLang, not one dense MLP."""
+    return bool(spec.num_shared_experts and spec.config.get("shared_expert_sink"))
+
+
 def served_spec(subject: LaunchSubject) -> ModelSpec | None:
     """Return the sizes that SGLang takes for the model; None where they are not known or unusable.
 

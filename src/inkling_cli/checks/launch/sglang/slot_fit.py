@@ -119,7 +119,7 @@ def fit_experts(slot: Slot, content: Content, shape: SlotShape) -> Fit:
             fit.mark(factor, Cause.CUT, f"it holds expert {max(filled)} of {shape.experts}")
     gaps = shape.experts - len(filled)
     for number, (_, factor) in content.items() if gaps > 0 else ():
-        if number is None and len(filled) == 1:
+        if slot.is_outer and number is None and len(filled) == 1:
             reason = "it is stored once for all experts, SGLang fills expert 0 of "
             fit.mark(factor, Cause.ONE_EXPERT, f"{reason}{shape.experts} alone")
         else:

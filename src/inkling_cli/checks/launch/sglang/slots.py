@@ -16,6 +16,7 @@ from inkling_cli.checks.launch.sglang.merged_factors import (
     UnfitError,
     stack_flat,
 )
+from inkling_cli.checks.launch.sglang.served_model import has_sink
 from inkling_runtime.adapter.model_spec import LayerSpec, ModelSpec
 
 ROUTED, SHARED = "_moe", "_shared_moe"
@@ -92,7 +93,7 @@ class ServerSlots:
     @property
     def has_sink(self) -> bool:
         """Whether the shared experts are experts to SGLang, not one dense MLP."""
-        return bool(self.spec.num_shared_experts and self.spec.config.get("shared_expert_sink"))
+        return has_sink(self.spec)
 
     def active_targets(self, layer: LayerSpec) -> set[str]:
         """Return the slots' targets that a module of a layer reads."""

@@ -10,7 +10,8 @@ from inkling_cli.checks.launch.options.table import option_table
 from inkling_cli.checks.launch.parse.arguments import is_unknown
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.sglang.limits import num_slots
-from inkling_cli.checks.launch.sglang.pool import needed_targets, pool_targets
+from inkling_cli.checks.launch.sglang.pool import adapts_experts, needed_targets
+from inkling_cli.checks.launch.sglang.served_model import has_sink, served_spec
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
 from inkling_cli.checks.sglang_targets import POOL_TARGETS, normalise
@@ -125,7 +126,7 @@ def check_backend_without_shared_experts(subject: LaunchSubject) -> Iterator[Def
     """`--lora-backend` cannot adapt an Inkling's shared experts for several adapters.
 
     *What it checks*: the backend (`csgmv` where it is not given) when both gate_up_proj and
-    down_proj are targets and there is more than one slot, on an Inkling.
+    down_proj are targets and there is more than one slot, on an Inkling that has shared experts.
 
     *Why it matters*: SGLang loads the model and then stops. Attention alone works with every
     backend.
@@ -135,8 +136,7 @@ def check_backend_without_shared_experts(subject: LaunchSubject) -> Iterator[Def
     backend = subject.launch.text("--lora-backend")
     if not (subject.lora_enabled and subject.is_inkling) or backend in ("triton", "triton_v2"):
         return
-    targets = pool_targets(subject) or []
-    if num_slots(subject) > 1 and {"gate_up_proj", "down_proj"} <= set(targets):
+    if num_slots(subject) > 1 and adapts_experts(subject) and _has_shared_experts(subject):
         shown = f"is `{backend}`" if backend else "is not given and counts as `csgmv`"
         yield launch_defect(
             subject.launch,
@@ -145,6 +145,12 @@ def check_backend_without_shared_experts(subject: LaunchSubject) -> Iterator[Def
             subject.at("--lora-backend"),
             options={"--lora-backend": "triton"},
         )
+
+
+def _has_shared_experts(subject: LaunchSubject) -> bool:
+    """Whether some layer has shared experts as SGLang means them; true if sizes are not known."""
+    spec = served_spec(subject)
+    return spec is None or (has_sink(spec) and not all(layer.is_dense for layer in spec.layers))
 
 
 def _is_pool_target(name: str) -> bool:

@@ -1,7 +1,8 @@
 """The files of an adapter that SGLang reads: every one with the ending, not one by its name.
 
 No rules here. The trap: whatever else lies in the folder with the same ending is a part of the
-adapter to SGLang, and a tensor that two files have is taken from the last of them.
+adapter to SGLang, and a tensor that two files have is taken from the last of them. Where the index
+of a checkpoint lies beside them, only the files that it lists are read.
 """
 
 from collections.abc import Mapping
@@ -11,15 +12,27 @@ from pathlib import Path
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_runtime.adapter.adapter import WEIGHTS_NAME
 from inkling_runtime.adapter.safetensors_file import TensorInfo, read_header
+from inkling_runtime.adapter.weight_files import INDEX_NAME, indexed_files, iter_weight_files
 from inkling_runtime.errors import InklingError
 
 
 def further_files(folder: Path) -> list[Path]:
     """Return the files beside adapter_model.safetensors that SGLang reads as well, in order."""
     try:
-        return sorted(path for path in folder.glob("*.safetensors") if path.name != WEIGHTS_NAME)
-    except OSError:
+        return [path for path in iter_weight_files(folder) if path.name != WEIGHTS_NAME]
+    except InklingError:
         return []
+
+
+def index_problem(folder: Path) -> str | None:
+    """Return why the index of a checkpoint in an adapter's folder hides the adapter, or None."""
+    if not (folder / INDEX_NAME).is_file():
+        return None
+    try:
+        listed = {path.name for path in indexed_files(folder / INDEX_NAME)}
+    except InklingError as error:
+        return error.message
+    return None if WEIGHTS_NAME in listed else f"`{INDEX_NAME}` does not list `{WEIGHTS_NAME}`"
 
 
 def file_problem(path: Path) -> str | None:

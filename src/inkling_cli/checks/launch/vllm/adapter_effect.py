@@ -5,7 +5,7 @@ What becomes of each module is told in `effects.py`; the rules only speak of it.
 
 from collections.abc import Iterator, Sequence
 
-from inkling_cli.checks.effect import Effect, with_cause
+from inkling_cli.checks.effect import Effect, format_share, with_cause
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location, Severity
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
@@ -38,7 +38,7 @@ def check_shared_experts_dropped(subject: LaunchSubject) -> Iterator[Defect]:
     """
     for facts, effects in _effects(subject, Cause.SHARED_NAME):
         message = (
-            f"vLLM drops {_share(subject, facts, effects)} silently, "
+            f"vLLM drops {format_share(effects, vllm_effects(subject, facts))} silently, "
             "it looks for `sink_experts` where they say `shared_experts`"
         )
         yield _defect(facts, message, effects, "name them `sink_experts`")
@@ -60,7 +60,7 @@ def check_dense_rows_misread_by_vllm(subject: LaunchSubject) -> Iterator[Defect]
     """
     for facts, effects in _effects(subject, Cause.ROWS):
         message = (
-            f"vLLM misapplies {_share(subject, facts, effects)}: "
+            f"vLLM misapplies {format_share(effects, vllm_effects(subject, facts))}: "
             "it reads lora_B rows as g0, u0, g1, u1, …, on disk they are [gate; up]"
         )
         yield _defect(facts, message, effects, "bring the rows into that order")
@@ -148,12 +148,6 @@ def _effects(
         found = with_cause(vllm_effects(subject, facts), *causes)
         if found:
             yield facts, sorted(found, key=lambda effect: effect.module)
-
-
-def _share(subject: LaunchSubject, facts: AdapterFacts, effects: Sequence[Effect]) -> str:
-    """Return how much is concerned: `6 of 30 modules (`a`, `b`, `c` and 3 more)`."""
-    names = format_names([effect.module for effect in effects])
-    return f"{len(effects)} of {len(vllm_effects(subject, facts))} modules ({names})"
 
 
 def _defect(facts: AdapterFacts, message: str, effects: Sequence[Effect], otherwise: str) -> Defect:

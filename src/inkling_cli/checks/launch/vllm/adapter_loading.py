@@ -95,8 +95,9 @@ def check_adapter_larger_than_slot(subject: LaunchSubject) -> Iterator[Defect]:
     """A factor is larger than the room that vLLM has for it.
 
     *What it checks*: with LoRA enabled and the model's config at hand, the shape of every factor
-    against the base model's widths, its number of experts and `--max-lora-rank`. (A rank that the
-    adapter's config tells is VLM104's.)
+    against the base model's widths, its number of experts and `--max-lora-rank`. A
+    `lora_embedding_A` has to be exactly as wide as the vocabulary. (A rank that the adapter's
+    config tells is VLM104's.)
 
     *Why it matters*: vLLM fails to copy the factor, with an error about sizes of tensors that names
     neither the module nor the adapter. Smaller factors are accepted and served wrongly (LCH205).

@@ -28,7 +28,7 @@ def takes_config(subject: LaunchSubject, unread: UnreadAdapter) -> bool:
     """Return whether vLLM reads the config of an adapter that could not be read here."""
     try:
         folder = Path(unread.folder).expanduser()
-        read_header(folder / WEIGHTS_NAME)
+        read_header(folder / WEIGHTS_NAME, keeps_last=True)
         with open_regular(folder / CONFIG_NAME) as file:
             values = json.loads(decode_json(file.read(MAX_JSON_BYTES + 1), CONFIG_NAME))
         return isinstance(values, dict) and _is_taken(values, rank_limit(subject.launch))

@@ -140,6 +140,7 @@ class _Loader:
             yield Refusal(Reason.MISSING_EXPERTS, "", "it holds no factors at all")
         packed = {path for path in self.known.slots if is_wrapped(path, self.subject)}
         yield from _missing_plain(self.modules, packed)
+        yield from self._wrong_embeddings()
         for path, slot in self.known.slots.items():
             factors = self.modules.get(path)
             if factors is not None and is_wrapped(path, self.subject):
@@ -154,6 +155,17 @@ class _Loader:
                 yield from check_stacks(self.modules, path, number, slot, self.rank)
             else:
                 yield from check_numbered(self.modules, path, number, slot, self.rank)
+
+    def _wrong_embeddings(self) -> Iterator[Refusal]:
+        """Yield embeddings' factors that are not as wide as the vocabulary, wherever they lead."""
+        vocabulary = self.subject.model.spec.unpadded_vocab_size if self.subject.model.spec else 0
+        for name, tensor in self.facts.adapter.file.tensors.items():
+            if name.endswith("lora_embedding_A") and tensor.shape[1:2] != (vocabulary,):
+                message = (
+                    f"lora_embedding_A is {list(tensor.shape)}, "
+                    f"vLLM takes one with {vocabulary} columns, the size of the vocabulary"
+                )
+                yield Refusal(Reason.TOO_LARGE, module_name(name), message)
 
     def _may_convert(self) -> bool:
         """Whether packed experts are converted; a multimodal model's cannot be."""

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 from inkling_cli.checks.launch.vllm.layers import AdaptableModules
 
-_EXPERTS = re.compile(r"(.*\.mlp\.experts)(?:\.(.+))?")
+_PART = r"base_layer|w[123]|\d+\.(?:gate|up|down)_proj"
+_EXPERTS = re.compile(rf"(.*\.mlp\.experts)(?:\.({_PART}))?")
 _DOWN = ("w2", "down_proj")
 _ANYWHERE = re.compile(
     r"model\.layers\.\d+\.(?:attn\.(?:w[qkvr]_d[uv]|wo_ud)|mlp\.(?:gate_up_proj|down_proj)"
-    r"|mlp\.sink_experts\.w[123]|mlp\.experts(?:\..+)?)|lm_head"
+    rf"|mlp\.sink_experts\.w[123]|mlp\.experts(?:\.(?:{_PART}))?)|lm_head"
 )
 
 
