@@ -1,11 +1,12 @@
 """How fast the numbers of an adapter are read, beside reading alone and beside the usual way.
 
-    python benchmarks/bench_values.py [--large] [--runs 5] [--json FILE]
+    python benchmarks/bench_values.py [--large] [--cold] [--runs 5] [--json FILE]
 
 The adapter has Inkling-Small's 910 names and shapes at rank 4 (0.5 GB), or at rank 32 (4.2 GB) with
 `--large`, filled with normal numbers. In turn: `cat` as the floor; the library's scan (finite or
 not, norms and effective ranks of all deltas); the whole command; and what people write themselves,
-all tensors loaded and `isfinite` of each, which needs torch because numpy has no bf16.
+all tensors loaded and `isfinite` of each, which needs torch because numpy has no bf16. With
+`--cold` the file is dropped from the page cache before each run, so that the disk counts.
 """
 
 import argparse
@@ -70,6 +71,13 @@ def time_of(command: list[str], note: Path) -> tuple[float, float]:
     return time.perf_counter() - begin, 0.0
 
 
+def drop_from_cache(path: Path) -> None:
+    """Let the operating system forget a file's contents."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 def commands(weights: Path) -> dict[str, list[str]]:
     """Return what is timed, by label."""
     folder = str(weights.parent)
@@ -90,6 +98,7 @@ def main() -> None:
     """Time everything in turn and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--large", action="store_true", help="rank 32, 4.2 GB")
+    parser.add_argument("--cold", action="store_true", help="from the disk, not from memory")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="where the adapter is written for the run")
     parser.add_argument("--json", type=Path)
@@ -100,6 +109,8 @@ def main() -> None:
         runs: dict[str, list[tuple[float, float]]] = {}
         for _ in range(arguments.runs + 1):
             for label, command in commands(weights).items():
+                if arguments.cold:
+                    drop_from_cache(weights)
                 runs.setdefault(label, []).append(time_of(command, Path(scratch) / "peak"))
     rows = [row_of(label, found[1:], size) for label, found in runs.items()]
     print(f"{size / 1e9:.2f} GB, limit for the scan {LIMIT_GB_S:g} GB/s and {LIMIT_MB} MB")

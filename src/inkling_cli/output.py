@@ -23,7 +23,6 @@ from inkling_cli.render.findings import render_concise, render_full
 from inkling_cli.render.github import render_github
 from inkling_cli.render.json_report import report_object
 from inkling_cli.render.printable import printable
-from inkling_cli.render.sarif import sarif_object
 from inkling_runtime.errors import InklingError
 
 
@@ -88,7 +87,7 @@ class Output:
             case OutputFormat.GITHUB:
                 _write(sys.stdout, render_github(report))
             case OutputFormat.SARIF:
-                self._print_json(sarif_object(report))
+                self._print_json(_sarif_object(report))
 
     def show(self, text: Text | str, data: Mapping[str, Any]) -> None:
         """Show an answer without findings: `text` to people, `data` as the JSON object."""
@@ -154,6 +153,13 @@ class Output:
 
     def _print_json(self, value: Mapping[str, Any]) -> None:
         _write(sys.stdout, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def _sarif_object(report: Report) -> dict[str, Any]:
+    """Return the SARIF log; it knows every rule, whose import the other formats are spared."""
+    from inkling_cli.render.sarif import sarif_object
+
+    return sarif_object(report)
 
 
 def _terminal_width(stream: TextIO) -> int | None:
