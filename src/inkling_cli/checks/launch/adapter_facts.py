@@ -15,9 +15,6 @@ from inkling_runtime.adapter.lora_config import CONFIG_NAME, LoraConfig
 
 _STACKED = re.compile(r"\.experts\.w[123]$")
 _NUMBERED = re.compile(r"\.experts\.\d+\.")
-_GATE_UP = re.compile(
-    r"\.(?:shared_)?experts\.(?:\d+\.)?(?:w1|w3|gate_proj|up_proj|gate_up_proj)\.lora_A(?:\.\w+)*$"
-)
 _TENSOR_ENDING = re.compile(r"\.lora_[AB]\.weight$")
 _INKLING_NAMES = re.compile(r"\.attn\.(?:w[qkvr]_d[uv]|wo_ud|qkvr)$|\.mlp\.shared_experts\.w[123]$")
 
@@ -66,26 +63,3 @@ class AdapterFacts:
     def numbered_experts(self) -> list[str]:
         """Return its routed experts that are one module each: vLLM's per-expert layout."""
         return [name for name in self.modules() if _NUMBERED.search(name)]
-
-    def expert_layouts(self) -> dict[bool, str]:
-        """Return what SGLang's detection sees: is shared-outer → the first tensor that says so.
-
-        It looks at the gate and up side of lora_A alone, shared experts included.
-        """
-        found: dict[bool, str] = {}
-        for name, tensor in self.adapter.file.tensors.items():
-            if "experts." not in name or not _GATE_UP.search(name):
-                continue
-            if len(tensor.shape) == 3:
-                found.setdefault(tensor.shape[0] == 1, name)
-            elif re.search(r"experts\.\d+\.", name):
-                found.setdefault(False, name)
-            elif ".shared_experts." in name:
-                found.setdefault(True, name)
-        return found
-
-    @property
-    def is_shared_outer(self) -> bool | None:
-        """Whether its experts are shared-outer to SGLang; None without experts or if mixed."""
-        layouts = self.expert_layouts()
-        return next(iter(layouts)) if len(layouts) == 1 else None

@@ -12,6 +12,7 @@ from inkling_cli.checks.launch.launch import Launch
 from inkling_cli.checks.launch.options.table import parse_number
 from inkling_cli.checks.launch.sglang.limits import DEFAULT_SLOTS
 from inkling_cli.checks.launch.sglang.pool import pool_targets
+from inkling_cli.checks.launch.sglang.reading import detected_layouts
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.launch.vllm.limits import (
     DEFAULT_MAX_LORAS,
@@ -163,7 +164,7 @@ def _rank_and_layout(subject: LaunchSubject) -> tuple[int, bool, tuple[str, ...]
     forced = launch.use("--experts-shared-outer-loras")
     if forced is not None:
         return rank, forced.enabled, tuple(assumed)
-    layouts = {layout for adapter in adapters for layout in adapter.expert_layouts()}
+    layouts = {layout for adapter in adapters for layout in detected_layouts(adapter)}
     if unread and not layouts:
         assumed.append(f"{format_names(unread)} not on this machine, shared-outer experts counted")
         return rank, True, tuple(assumed)

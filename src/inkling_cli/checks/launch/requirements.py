@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.sglang.pool import declared_targets, needed_targets
+from inkling_cli.checks.launch.sglang.reading import detected_layouts
 from inkling_cli.checks.launch.vllm.limits import smallest_allowed_rank
 from inkling_cli.checks.sglang_targets import POOL_TARGETS
 from inkling_runtime.adapter.adapter import A_SUFFIX, AdapterModule
@@ -61,7 +62,7 @@ def needs_of(facts: AdapterFacts) -> Needs:
         rank=max([facts.max_rank, *ranks]),
         has_stacks=bool(facts.stacked_experts()),
         is_packed=any(name.endswith(".mlp.experts") for name in facts.modules()),
-        is_shared_outer=facts.is_shared_outer is True,
+        is_shared_outer=set(detected_layouts(facts)) == {True},
         targets=tuple(name for name in POOL_TARGETS if name in targets),
         names_all_targets=declared is None or needed <= {*declared, "lm_head", "embed_tokens"},
     )

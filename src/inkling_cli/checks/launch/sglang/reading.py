@@ -62,6 +62,11 @@ def layouts_of(subject: LaunchSubject, adapter: AdapterFacts) -> dict[bool, str]
     return read_factors(subject, adapter).layouts
 
 
+def detected_layouts(adapter: AdapterFacts) -> dict[bool, str]:
+    """Return the same of an adapter alone; the number of shared experts does not change it."""
+    return _read(adapter, 1).layouts
+
+
 def _layouts(layers: dict[int, Layer]) -> dict[bool, str]:
     """SGLang looks at the gate and up side of lora_A alone, shared experts included."""
     found: dict[bool, str] = {}
