@@ -5,6 +5,7 @@ To add a command, write `commands/<name>.py` with a function and `EXAMPLES`, and
 commands only the one that was asked for is imported.
 """
 
+import errno
 import gc
 import os
 import sys
@@ -122,7 +123,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         silence(sys.stdout)
         return ExitCode.CLEAN
     except Exception as error:
-        _show_bug(error)
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            silence(sys.stdout)
+            Output("inkling").show_error("there is no room for the answer: the device is full")
+        else:
+            _show_bug(error)
         return ExitCode.NOT_DONE
     return code
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -144,6 +145,19 @@ def test_closed_pipe_is_quiet(arguments, code, workspace):
         os.close(writer)
     assert done.stderr == b""
     assert done.returncode == code
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("output_format", ["full", "json"])
+def test_a_full_device_is_an_error_and_no_bug(output_format, workspace):
+    words = ["inspect", "adapters/released", "--output-format", output_format]
+    program = [sys.executable, "-m", "inkling_cli.main", *words]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            program, cwd=workspace, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "the device is full" in done.stderr
 
 
 def test_encoding_without_a_character_escapes_it(workspace):
