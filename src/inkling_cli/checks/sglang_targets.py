@@ -14,6 +14,9 @@ from inkling_runtime.errors import format_names
 POOL_TARGETS = SGLANG_TARGETS
 """Every module of an Inkling that SGLang can adapt, by its runtime name."""
 
+HALVES = ("gate_up_proj", "down_proj")
+"""Both halves of an MLP. Experts are adapted only where both are targets."""
+
 ALL_WORDS = ("all", "all-linear")
 
 _NORMALISED = {

@@ -57,9 +57,9 @@ class Problem:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Adapter:
-    """A parsed adapter. Modules are sorted by site, then by expert."""
+    """A parsed adapter; equal to itself only. Modules are sorted by site, then by expert."""
 
     path: Path
     file: SafetensorsFile

@@ -60,16 +60,25 @@ def _find_key(table: PatternTable[Any], key: str, module: str) -> str | None:
         raise _refused(error, key, CONFIG_NAME) from error
 
 
-def _refused(error: PatternError, key: str, where: str) -> InklingError:
-    return InklingError(f"`{where}` has the {key} key `{shown_text(error.key)}`: {error.reason}")
+class ConfigError(InklingError):
+    """A value of adapter_config.json that cannot be used; `key` is where it stands."""
+
+    def __init__(self, where: str, key: str, fault: str) -> None:
+        super().__init__(f"`{where}` has {fault}")
+        self.key = key
+
+
+def _refused(error: PatternError, key: str, where: str) -> ConfigError:
+    fault = f"the {key} key `{shown_text(error.key)}`: {error.reason}"
+    return ConfigError(where, key, fault)
 
 
 def read_lora_config(folder: Path) -> LoraConfig:
     """Return the config of an adapter folder.
 
     Raises:
-        InklingError: the file is missing, not a JSON object, or a value that decides the effect
-            is missing or of a wrong type.
+        InklingError: the file is missing or not a JSON object.
+        ConfigError: a value that decides the effect is missing or of a wrong type.
     """
     path = folder / CONFIG_NAME
     return parse_lora_config(read_json_object(path), str(path))
@@ -79,11 +88,11 @@ def parse_lora_config(values: dict[str, Any], where: str = CONFIG_NAME) -> LoraC
     """Return the typed config of an object (see `read_lora_config`)."""
     rank = values.get("r")
     if not isinstance(rank, int) or not _is_rank(rank):
-        raise InklingError(f"`{where}` has {_said('r', rank)}, expected a positive integer")
+        raise ConfigError(where, "r", f"{_said('r', rank)}, expected a positive integer")
     alpha = values.get("lora_alpha")
     if not isinstance(alpha, int | float) or not _is_number(alpha):
-        said = _said("lora_alpha", alpha)
-        raise InklingError(f"`{where}` has {said}, expected a finite number")
+        fault = f"{_said('lora_alpha', alpha)}, expected a finite number"
+        raise ConfigError(where, "lora_alpha", fault)
     return LoraConfig(
         rank=rank,
         alpha=float(alpha),
@@ -120,7 +129,7 @@ def _is_number(value: Any) -> bool:
 def _flag(values: dict[str, Any], key: str, where: str) -> bool:
     value = values.get(key)
     if value is not None and not isinstance(value, bool):
-        raise InklingError(f"`{where}` has {key} {shown_value(value)}, expected true or false")
+        raise ConfigError(where, key, f"{key} {shown_value(value)}, expected true or false")
     return bool(value)
 
 
@@ -130,7 +139,8 @@ def _pattern(
     pattern = values.get(key) or {}
     if not isinstance(pattern, dict) or not all(map(is_valid, pattern.values())):
         article = "an" if key.startswith("a") else "a"
-        raise InklingError(f"`{where}` has {article} {key} that is not an object of {expected}")
+        fault = f"{article} {key} that is not an object of {expected}"
+        raise ConfigError(where, key, fault)
     try:
         return PatternTable(pattern)
     except PatternError as error:
@@ -147,7 +157,7 @@ def _names(value: Any, key: str, where: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise InklingError(f"`{where}` has {key} {shown_value(value)}, expected a list of names")
+        raise ConfigError(where, key, f"{key} {shown_value(value)}, expected a list of names")
     return tuple(value)
 
 

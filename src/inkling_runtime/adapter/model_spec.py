@@ -6,7 +6,7 @@ transformers spelling it is the dense width and the expert width is `moe_interme
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ class ModelSpec:
     log_scaling_alpha: float
     conv_kernel_size: int
     max_positions: int
-    config: dict[str, Any]
+    config: dict[str, Any] = field(hash=False)
     """The text part of config.json as read, for what only few need."""
 
     @property

@@ -15,6 +15,7 @@ from inkling_cli.checks.adapter.subject import (
     AdapterSubject,
     Consumer,
     check_adapter,
+    check_itself,
     make_subject,
     read_subject,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "AdapterSubject",
     "Consumer",
     "check_adapter",
+    "check_itself",
     "config",
     "config_rules",
     "deltas",

@@ -1,6 +1,5 @@
 """Rules over the files of an adapter's folder, whoever consumes it: missing, torn, unusable."""
 
-import re
 from collections.abc import Iterable, Iterator
 
 from inkling_cli.checks.adapter.folder import INDEX_ENDING, AdapterFolder
@@ -8,7 +7,7 @@ from inkling_cli.checks.finding import Location, Severity
 from inkling_cli.checks.rule import Defect, Registry
 from inkling_runtime.adapter.adapter import WEIGHTS_NAME
 from inkling_runtime.adapter.json_file import read_json_object
-from inkling_runtime.adapter.lora_config import CONFIG_NAME
+from inkling_runtime.adapter.lora_config import CONFIG_NAME, ConfigError
 from inkling_runtime.adapter.shown import shown_text
 from inkling_runtime.errors import InklingError, format_count, format_names
 
@@ -150,10 +149,11 @@ def check_config_unusable(folder: AdapterFolder) -> Iterator[Defect]:
     """
     problem = folder.config_problem
     if problem is not None:
+        key = problem.key if isinstance(problem, ConfigError) else None
         yield Defect(
             problem.message,
             problem.hint or "write the values that the adapter was trained with",
-            Location(str(folder.path / CONFIG_NAME), key=_key_in(problem)),
+            Location(str(folder.path / CONFIG_NAME), key=key),
         )
 
 
@@ -240,12 +240,3 @@ def _is_base_model(folder: AdapterFolder) -> bool:
 def _parts(folder: AdapterFolder, index: str) -> list[str]:
     names = read_json_object(folder.path / index).get("weight_map")
     return sorted({str(name) for name in names.values()}) if isinstance(names, dict) else []
-
-
-_KEY = re.compile(r"` has (?:an? |no |the )?(\w+)\b")
-
-
-def _key_in(problem: InklingError) -> str | None:
-    """Return the key of the config that a problem names."""
-    match = _KEY.search(problem.message)
-    return None if match is None else match[1]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 
 from inkling_cli.checks.adapter.naming import Unknown, sort_unknown
@@ -90,11 +91,18 @@ def read_subject(
     return make_subject(read_adapter(folder, dialect), spec)
 
 
+@lru_cache(maxsize=16)
 def make_subject(adapter: Adapter, spec: ModelSpec | None) -> AdapterSubject:
-    """Return the subject for a parsed adapter."""
+    """Return the subject for a parsed adapter; each engine that is judged asks for the same."""
     pairs, undecodable = gather_sound_pairs(adapter, spec)
     coverage = compare(pairs, spec) if spec is not None else None
     return AdapterSubject(adapter, pairs, undecodable, spec, coverage, sort_unknown(adapter))
+
+
+@lru_cache(maxsize=16)
+def check_itself(subject: AdapterSubject) -> tuple[Finding, ...]:
+    """Return the findings that concern every consumer."""
+    return tuple(ADAPTER_RULES.check_for(subject, {}))
 
 
 def check_adapter(subject: AdapterSubject, consumers: list[Consumer]) -> tuple[Finding, ...]:

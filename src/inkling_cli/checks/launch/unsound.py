@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from inkling_cli.checks.adapter import Consumer, check_adapter, make_subject
+from inkling_cli.checks.adapter import check_itself, make_subject
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Finding, Severity
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
@@ -36,7 +36,7 @@ def find_unsound(subject: LaunchSubject, facts: AdapterFacts) -> tuple[Finding, 
     judged = make_subject(facts.adapter, subject.model.spec)
     return tuple(
         finding
-        for finding in check_adapter(judged, [Consumer(subject.engine.value)])
+        for finding in check_itself(judged)
         if finding.severity is Severity.ERROR
         and finding.code not in codes
         and not (finding.code == "ADP008" and finding.location.key in keys)

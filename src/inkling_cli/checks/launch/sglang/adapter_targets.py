@@ -19,12 +19,11 @@ from inkling_cli.checks.launch.sglang.pool import (
 )
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
-from inkling_cli.checks.sglang_targets import POOL_TARGETS, unknown_targets
+from inkling_cli.checks.sglang_targets import HALVES, POOL_TARGETS, unknown_targets
 from inkling_cli.checks.stage import Stage
 from inkling_runtime.errors import format_names
 
 _OPTION = "--lora-target-modules"
-_HALVES = ("gate_up_proj", "down_proj")
 
 
 @LAUNCH_RULES.rule("SGL205", "adapter-targets-unknown", Severity.ERROR, engine=Engine.SGLANG)
@@ -173,10 +172,10 @@ def check_one_half_of_experts(subject: LaunchSubject) -> Iterator[Defect]:
     *How to fix*: name both in `--lora-target-modules`.
     """
     pool = pool_targets(subject)
-    halves = [name for name in _HALVES if name in (pool or ())]
+    halves = [name for name in HALVES if name in (pool or ())]
     if pool is None or len(halves) != 1 or not (subject.lora_enabled and subject.is_inkling):
         return
-    (other,) = {*_HALVES} - {*halves}
+    (other,) = {*HALVES} - {*halves}
     if any(other in needed_targets(adapter) for adapter in subject.adapters):
         return
     effects = [e for adapter in subject.adapters for e in sglang_effects(subject, adapter)]
@@ -186,7 +185,7 @@ def check_one_half_of_experts(subject: LaunchSubject) -> Iterator[Defect]:
             f"the server has `{halves[0]}` alone, expected gate_up_proj and down_proj: "
             "no expert is adapted",
             subject.at(_OPTION),
-            options={_OPTION: _in_order({*pool, *_HALVES})},
+            options={_OPTION: _in_order({*pool, *HALVES})},
         )
 
 

@@ -20,9 +20,10 @@ from inkling_cli.checks.launch.sglang.loading import Landing, landing_of
 from inkling_cli.checks.launch.sglang.merged_factors import layer_of
 from inkling_cli.checks.launch.sglang.pool import declared_targets, pool_targets
 from inkling_cli.checks.launch.sglang.scaling import wrong_scale
-from inkling_cli.checks.launch.sglang.slots import HALVES, SHARED, ServerSlots, Slot
+from inkling_cli.checks.launch.sglang.slots import SHARED, ServerSlots, Slot
 from inkling_cli.checks.launch.sglang.weights import file_of, stored_tensors
 from inkling_cli.checks.launch.subject import LaunchSubject
+from inkling_cli.checks.sglang_targets import HALVES
 from inkling_runtime.adapter.adapter import FACTOR_DTYPES, WEIGHTS_NAME
 from inkling_runtime.adapter.layouts import Layout
 from inkling_runtime.adapter.lora_config import beyond_plain_lora

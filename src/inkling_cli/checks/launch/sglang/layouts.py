@@ -11,7 +11,7 @@ from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.advice import launch_defect
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
-from inkling_cli.checks.launch.sglang.pool import pool_targets
+from inkling_cli.checks.launch.sglang.pool import adapts_experts
 from inkling_cli.checks.launch.sglang.reading import layouts_of
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
@@ -96,8 +96,7 @@ def check_expert_layout_undecided(subject: LaunchSubject) -> Iterator[Defect]:
     has_adapters = bool(subject.launch.adapters)
     if not (subject.lora_enabled and subject.is_inkling) or has_adapters:
         return
-    targets = pool_targets(subject) or []
-    if forced_layout(subject) is None and {"gate_up_proj", "down_proj"} <= set(targets):
+    if forced_layout(subject) is None and adapts_experts(subject):
         yield launch_defect(
             subject.launch,
             f"neither a start-up adapter nor `{FLAG}` tells the layout of experts: "

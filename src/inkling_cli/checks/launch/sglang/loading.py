@@ -23,7 +23,7 @@ from inkling_cli.checks.launch.sglang.slot_fit import (
     fit_outer,
     fit_plain,
 )
-from inkling_cli.checks.launch.sglang.slots import Content, ServerSlots, Slot, target_of
+from inkling_cli.checks.launch.sglang.slots import Content, ServerSlots, Slot, no_module, target_of
 from inkling_cli.checks.launch.sglang.weights import stored_tensors
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.sglang_targets import POOL_TARGETS
@@ -144,8 +144,7 @@ def _naming_fault(factors: ReadFactors) -> Fault | None:
     for layer in factors.layers.values():
         for name in layer:
             if target_of(name, POOL_TARGETS) is None:
-                message = f"`{name}` belongs to no module that SGLang adapts"
-                return Fault(Stage.FIRST_USE, name, message)
+                return Fault(Stage.FIRST_USE, name, no_module(name))
     return None
 
 

@@ -5,7 +5,7 @@ import re
 from inkling_cli.checks.effect import module_name
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.subject import LaunchSubject
-from inkling_cli.checks.sglang_targets import POOL_TARGETS, normalise
+from inkling_cli.checks.sglang_targets import HALVES, POOL_TARGETS, normalise
 
 _NEEDED = (
     (re.compile(r"\.(?:wq_du|wk_dv|wv_dv|wr_du|qkvr)$"), "qkvr"),
@@ -63,7 +63,7 @@ def adapts_experts(subject: LaunchSubject) -> bool:
     SGLang leaves the experts alone where only one half is a target.
     """
     targets = pool_targets(subject) or []
-    return subject.is_inkling and {"gate_up_proj", "down_proj"} <= set(targets)
+    return subject.is_inkling and set(HALVES) <= set(targets)
 
 
 def _declared_or_all(adapter: AdapterFacts) -> list[str]:

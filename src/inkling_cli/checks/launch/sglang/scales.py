@@ -9,7 +9,7 @@ from inkling_cli.checks.launch.advice import advise_conversion
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.sglang.causes import Cause
 from inkling_cli.checks.launch.sglang.loading import loading_fault
-from inkling_cli.checks.launch.sglang.scaling import wrongly_scaled
+from inkling_cli.checks.launch.sglang.scaling import served_scale, wrongly_scaled
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
 from inkling_cli.checks.stage import Stage
@@ -29,7 +29,7 @@ def check_rslora_ignored(subject: LaunchSubject) -> Iterator[Defect]:
     *How to fix*: `inkling convert-adapter DIR --to sglang -o OUT` folds the scale into the weights.
     """
     for adapter, modules in _wrongly_scaled(subject, Cause.RSLORA):
-        right, wrong = adapter.config.scaling_of(modules[0]), _served_scale(adapter)
+        right, wrong = adapter.config.scaling_of(modules[0]), served_scale(adapter.config)
         yield Defect(
             f"adapter `{adapter.name}` uses rsLoRA: its scale is {right:.4g}, "
             f"SGLang applies {wrong:.4g}",
@@ -94,10 +94,6 @@ def _wrongly_scaled(
     for adapter in subject.adapters if subject.lora_enabled else ():
         if modules := wrongly_scaled(adapter, cause):
             yield adapter, modules
-
-
-def _served_scale(adapter: AdapterFacts) -> float:
-    return adapter.config.alpha / adapter.config.rank
 
 
 def _remedy(adapter: AdapterFacts) -> str:

@@ -8,6 +8,12 @@ from math import isclose
 from inkling_cli.checks.effect import module_name
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.sglang.causes import Cause, Found
+from inkling_runtime.adapter.lora_config import LoraConfig
+
+
+def served_scale(config: LoraConfig) -> float:
+    """Return the scale that SGLang applies to every module of an adapter."""
+    return config.alpha / config.rank
 
 
 def wrong_scale(adapter: AdapterFacts, module: str) -> Found | None:
@@ -15,11 +21,7 @@ def wrong_scale(adapter: AdapterFacts, module: str) -> Found | None:
     config = adapter.config
     if not (config.use_rslora or config.rank_pattern or config.alpha_pattern):
         return None
-    served, meant, rank = (
-        config.alpha / config.rank,
-        config.scaling_of(module),
-        config.rank_of(module),
-    )
+    served, meant, rank = served_scale(config), config.scaling_of(module), config.rank_of(module)
     if rank != config.rank:
         return Cause.RANK_PATTERN, f"its rank is {rank}, SGLang expects `r` {config.rank}"
     if isclose(meant, served, rel_tol=1e-6):

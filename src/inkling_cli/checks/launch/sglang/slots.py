@@ -17,11 +17,11 @@ from inkling_cli.checks.launch.sglang.merged_factors import (
     stack_flat,
 )
 from inkling_cli.checks.launch.sglang.served_model import has_sink
+from inkling_cli.checks.sglang_targets import HALVES
 from inkling_runtime.adapter.model_spec import LayerSpec, ModelSpec
 
 ROUTED, SHARED = "_moe", "_shared_moe"
 """Endings of the slots of experts."""
-HALVES = ("gate_up_proj", "down_proj")
 _NUMBERED = re.compile(r"experts\.(\d+)\.")
 
 
@@ -116,7 +116,7 @@ class ServerSlots:
         for name, factor in tensors.items():
             target = target_of(name, self.targets)
             if target is None:
-                raise UnfitError(name, f"`{name}` belongs to no module that SGLang adapts")
+                raise UnfitError(name, no_module(name))
             self._put(contents, layer, target, (name, factor))
         return contents
 
@@ -136,7 +136,7 @@ class ServerSlots:
             contents[slot] = {None: (name, factor)}
             return
         if not self._has_numbered(slot):
-            raise UnfitError(name, f"`{name}` belongs to no module that SGLang adapts")
+            raise UnfitError(name, no_module(name))
         if Slot(slot.target, "A") not in contents:
             contents[Slot(slot.target, "A")] = {}
             contents[Slot(slot.target, "B")] = {}
@@ -204,6 +204,11 @@ class ServerSlots:
             return spec.dense_width
         size = spec.config.get("shared_experts_size") or 1
         return spec.num_shared_experts * size * spec.expert_width
+
+
+def no_module(name: str) -> str:
+    """Return in words that SGLang has no module for a tensor."""
+    return f"`{name}` belongs to no module that SGLang adapts"
 
 
 def target_of(name: str, targets: Collection[str]) -> str | None:

@@ -18,7 +18,7 @@ from inkling_cli.checks.launch.vllm.loader import is_refused_for_itself
 from inkling_cli.checks.launch.vllm.wrapping import SHARED_FLAG
 from inkling_cli.checks.rule import Defect
 from inkling_cli.checks.stage import Stage
-from inkling_runtime.errors import format_names
+from inkling_runtime.errors import format_count, format_names
 
 _ERROR = Severity.ERROR
 _SERVED = Stage.SERVED
@@ -82,8 +82,7 @@ def check_modules_dropped_by_name(subject: LaunchSubject) -> Iterator[Defect]:
     """
     for facts, effects in _effects(subject, Cause.NOWHERE):
         names = format_names([effect.module for effect in effects])
-        plural = "s" * (len(effects) != 1)
-        message = f"vLLM drops {len(effects)} module{plural} silently ({names})"
+        message = f"vLLM drops {format_count(len(effects), 'module')} silently ({names})"
         yield _defect(facts, message, effects, "give them names that vLLM has, or leave them out")
 
 

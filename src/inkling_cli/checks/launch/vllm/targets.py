@@ -19,7 +19,7 @@ from inkling_cli.checks.launch.vllm.wrapping import (
 )
 from inkling_cli.checks.rule import Defect
 from inkling_cli.checks.stage import Stage
-from inkling_runtime.errors import format_names
+from inkling_runtime.errors import format_count, format_names
 
 
 @LAUNCH_RULES.rule(
@@ -102,11 +102,10 @@ def check_targets_leave_out_modules(subject: LaunchSubject) -> Iterator[Defect]:
         effects = with_cause(vllm_effects(subject, facts), Cause.LEFT_OUT)
         if effects:
             names = format_names([effect.module for effect in effects])
-            plural = "s" * (len(effects) != 1)
+            count = format_count(len(effects), "module")
             yield launch_defect(
                 subject.launch,
-                f"`{TARGETS}` leaves out {len(effects)} module{plural} of adapter `{facts.name}` "
-                f"({names})",
+                f"`{TARGETS}` leaves out {count} of adapter `{facts.name}` ({names})",
                 subject.at(TARGETS),
                 remove=[TARGETS],
             )
