@@ -139,6 +139,8 @@ class Module:
     rank_factor: int = 1
     """A has this many times the rank (SGLang's ready-made qkvr: 4)."""
     table_name: str = ""
+    factors: str = "AB"
+    """`A` or `B` where the file has only one of them under this name."""
 
     @property
     def config_name(self) -> str:
@@ -220,6 +222,11 @@ def small_integers(shape: tuple[int, ...], dtype: str, rng: np.random.Generator)
     return torch.from_numpy(rng.integers(-4, 5, shape)).to(TORCH_DTYPES[dtype])
 
 
+def normal(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> torch.Tensor:
+    """Return normally distributed numbers: factors of full rank."""
+    return torch.from_numpy(rng.standard_normal(shape)).to(TORCH_DTYPES[dtype])
+
+
 def any_bits(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> torch.Tensor:
     """Return bit patterns of any kind: NaN with payloads, infinities, subnormals, -0."""
     width = TORCH_DTYPES[dtype].itemsize
@@ -257,7 +264,8 @@ def write_adapter(
     for module in modules:
         rank = rank_of(module.config_name) if rank_of else config["r"]
         for letter, shape in zip("AB", module.shapes(rank), strict=True):
-            tensors[f"{module.name}.lora_{letter}.weight"] = fill(shape, dtype, rng)
+            if letter in module.factors:
+                tensors[f"{module.name}.lora_{letter}.weight"] = fill(shape, dtype, rng)
     if edit is not None:
         edit(tensors)
     folder.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ import typer
 from inkling_cli.checks.engine import Engine
 from inkling_cli.exit_codes import FailOn
 from inkling_cli.output import OutputFormat, PlainFormat
+from inkling_runtime.adapter.dialects import DIALECTS
 
 FindingsFormatOption = Annotated[
     OutputFormat,
@@ -40,7 +41,7 @@ DialectOption = Annotated[
     typer.Option(
         "--from",
         metavar="DIALECT",
-        help="Read the adapter in this dialect: tinker, vllm, sglang or peft. "
+        help=f"Read the adapter in this dialect: one of {', '.join(DIALECTS)}. "
         "By default its names tell.",
     ),
 ]

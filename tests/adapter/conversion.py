@@ -6,6 +6,7 @@ from typing import Any
 from factories import Sizes, raw_config
 from inkling_runtime.adapter.adapter import Adapter, read_adapter, require_understood
 from inkling_runtime.adapter.arrays import CONTENTS
+from inkling_runtime.adapter.convert.options import Options
 from inkling_runtime.adapter.convert.plan import Conversion, plan_conversion
 from inkling_runtime.adapter.convert.write import write_conversion
 from inkling_runtime.adapter.dialects import require_dialect
@@ -32,7 +33,7 @@ def plan(
 ) -> Conversion:
     """Return the plan of a conversion."""
     adapter = read_adapter(source, dialect)
-    return plan_conversion(adapter, require_dialect(target), spec, contents, force=force)
+    return plan_conversion(adapter, require_dialect(target), spec, contents, Options(force=force))
 
 
 def convert(

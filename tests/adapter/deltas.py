@@ -22,6 +22,8 @@ from lora_factors import (
     modules_of,
     stack,
 )
+from peft_deltas import read_peft
+from raw_deltas import expand_halves, plain_name, split_raw
 from safetensors.torch import load_file
 from sglang_deltas import read_sglang
 
@@ -40,9 +42,11 @@ def read_deltas(folder: Path, dialect: str, sizes: Sizes) -> dict[str, Factors]:
         if not name.endswith(".base_layer.weight")
     }
     config = Config(json.loads((folder / "adapter_config.json").read_text()))
-    found = {"tinker": _tinker, "vllm": _vllm, "sglang": read_sglang, "peft": _peft}[dialect](
-        tensors, config, sizes
-    )
+    if dialect.startswith("peft"):
+        found = read_peft(tensors, config, sizes, dialect)
+    else:
+        readers = {"tinker": _tinker, "vllm": _vllm, "sglang": read_sglang, "raw": _raw}
+        found = readers[dialect](tensors, config, sizes)
     if "lm_head" in found:
         head = found["lm_head"]
         missing = sizes.vocab - head.b.shape[1]
@@ -78,12 +82,14 @@ class _Numbered:
 def _tinker(tensors: Tensors, config: Config, sizes: Sizes) -> dict[str, Factors]:
     """The released schema's own meaning, with rank and alpha patterns as PEFT has them."""
     found, numbered = {}, _Numbered()
-    for module, (a, b) in modules_of(tensors).items():
+    for module, (a, b) in modules_of(expand_halves(tensors)).items():
         s = config.scaling(module)
-        name = module.removeprefix("base_model.model.").removeprefix("language_model.")
+        name = plain_name(module)
+        name = "lm_head" if name in ("unembed", "unembed_tokens") else name
         layer, _, tail = name.partition(".mlp.")
         if match := re.fullmatch(r"experts\.(\d+)\.(\w+)", tail):
-            numbered.add(f"{layer}.mlp.experts.{_W[match[2]]}", int(match[1]), a, b, s)
+            projection = _W.get(match[2], match[2])
+            numbered.add(f"{layer}.mlp.experts.{projection}", int(match[1]), a, b, s)
         elif tail == "gate_up_proj":
             gate, up = np.split(b, 2)
             found[f"{layer}.mlp.gate"], found[f"{layer}.mlp.up"] = (
@@ -100,6 +106,12 @@ def _tinker(tensors: Tensors, config: Config, sizes: Sizes) -> dict[str, Factors
     return found | numbered.stacks(sizes.experts)
 
 
+def _raw(tensors: Tensors, config: Config, sizes: Sizes) -> dict[str, Factors]:
+    """The raw checkpoint's names, and the released meaning of all others beside them."""
+    found, rest = split_raw(tensors, config, sizes)
+    return found | _tinker(rest, config, sizes)
+
+
 _VLLM_KNOWN = {"wq_du", "wk_dv", "wv_dv", "wr_du", "wo_ud", "gate_up_proj", "down_proj", "lm_head"}
 
 
@@ -110,6 +122,7 @@ def _vllm(tensors: Tensors, config: Config, sizes: Sizes) -> dict[str, Factors]:
         s = config.scaling(module)
         name = re.sub(r"^(language_model|model\.llm|model)\.layers\.", "layers.", module)
         name = {"language_model.lm_head": "lm_head", "model.llm.unembed": "lm_head"}.get(name, name)
+        name = name.replace(".w13_dn", ".gate_up_proj").replace(".w2_md", ".down_proj")
         layer, _, tail = name.partition(".mlp.")
         if match := re.fullmatch(r"experts\.(\d+)\.(gate_proj|up_proj|down_proj)", tail):
             numbered.add(f"{layer}.mlp.experts.{_W[match[2]]}", int(match[1]), a, b, s)
@@ -152,69 +165,6 @@ def _require_all_three(found: dict[str, Factors], holder: str) -> None:
     for layer in layers:
         if not all(f"{layer}.mlp.{holder}.{w}" in found for w in ("w1", "w2", "w3")):
             raise RefusedError(f"{layer} has not all three of w1, w2 and w3")
-
-
-def _peft(tensors: Tensors, config: Config, sizes: Sizes) -> dict[str, Factors]:
-    """PEFT on transformers: wrappers nest in the order in which parameters are registered."""
-    names = {
-        "self_attn.q_proj": "attn.wq_du",
-        "self_attn.k_proj": "attn.wk_dv",
-        "self_attn.v_proj": "attn.wv_dv",
-        "self_attn.r_proj": "attn.wr_du",
-        "self_attn.o_proj": "attn.wo_ud",
-        "mlp.gate_proj": "mlp.gate",
-        "mlp.up_proj": "mlp.up",
-        "mlp.down_proj": "mlp.down",
-    }
-    found = {}
-    for module, (a, b) in modules_of(tensors).items():
-        path = module.removeprefix("base_model.model.")
-        if ".mlp.experts" in path or ".mlp.shared_experts" in path:
-            found |= _peft_parameter(path, a, b, config, sizes)
-        elif path == "lm_head":
-            if b.shape[0] != sizes.vocab:
-                raise RefusedError("lm_head has the padded vocabulary in transformers")
-            found["lm_head"] = matrix(a, b, config.scaling(path))
-        else:
-            match = re.fullmatch(r"model\.(?:language_model\.)?(layers\.\d+)\.(.+)", path)
-            assert match is not None
-            found[f"{match[1]}.{names[match[2]]}"] = matrix(a, b, config.scaling(path))
-    return found
-
-
-def _peft_parameter(
-    path: str, a: Array, b: Array, config: Config, sizes: Sizes
-) -> dict[str, Factors]:
-    holder = re.sub(r"(\.base_layer)+$", "", path)
-    depth = path.count(".base_layer")
-    is_routed = holder.endswith(".experts")
-    registered = (
-        ("gate_up_proj", "down_proj") if is_routed else ("gate_proj", "up_proj", "down_proj")
-    )
-    targets = config.values.get("target_parameters") or ()
-    targeted = [
-        name
-        for name in registered
-        if any(f"{holder}.{name}" == t or f"{holder}.{name}".endswith(f".{t}") for t in targets)
-    ]
-    parameter = targeted[len(targeted) - 1 - depth]
-    experts = sizes.experts if is_routed else sizes.shared
-    full = f"{holder}.{parameter}"
-    rank, s = config.rank(full), config.scaling(full)
-    if a.shape[0] != experts * rank or b.shape[1] != experts * rank:
-        raise RefusedError(f"{full} needs {experts} times rank {rank}, A is {a.shape}")
-    stacked_a = a.reshape(experts, rank, -1)
-    stacked_b = np.moveaxis(b.reshape(-1, rank, experts), 2, 0)
-    match = re.search(r"(layers\.\d+\.mlp)\.", path)
-    assert match is not None
-    root = f"{match[1]}.{'experts' if is_routed else 'shared_experts'}"
-    if parameter == "gate_up_proj":
-        gate, up = np.split(stacked_b, 2, axis=1)
-        return {
-            f"{root}.w1": Factors(stacked_a, gate, s),
-            f"{root}.w3": Factors(stacked_a, up, s),
-        }
-    return {f"{root}.{_W[parameter]}": Factors(stacked_a, stacked_b, s)}
 
 
 def assert_same_deltas(

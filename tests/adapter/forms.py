@@ -5,6 +5,7 @@ tables, so that a wrong row there shows.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,20 +21,100 @@ PARAMETERS = {
 """Parameters of transformers' modules in the order of their registration."""
 
 
-def numbered(modules: Iterable[Module], sizes: Sizes, layers_of: str = ".mlp.experts.") -> list:
-    """Return modules with the routed 3-D stacks replaced by one 2-D pair per expert."""
-    names = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}
-    result = []
+PROJECTIONS = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}
+
+
+def numbered(modules: Iterable[Module], sizes: Sizes, *, names: str = "proj") -> list[Module]:
+    """Return modules with the routed 3-D stacks replaced by one 2-D pair per expert.
+
+    Their names are those of projections (`proj`) or stay `w`.
+    """
+    result: list[Module] = []
     for module in modules:
-        if layers_of not in module.name:
+        if ".mlp.experts." not in module.name:
             result.append(module)
             continue
         holder, _, tail = module.name.rpartition(".")
+        name = PROJECTIONS[tail] if names == "proj" else tail
         result += [
-            Module(f"{holder}.{e}.{names[tail]}", module.in_features, module.out_features)
+            Module(f"{holder}.{e}.{name}", module.in_features, module.out_features)
             for e in range(sizes.experts)
         ]
     return result
+
+
+def halves(
+    modules: Iterable[Module], sizes: Sizes, *, names: str = "proj", ndim: int = 3
+) -> list[Module]:
+    """Return modules with the routed stacks as Megatron-Bridge writes them.
+
+    The hidden-side factor stands once under a name without a number, `[1, …]` or with two
+    dimensions; the other one stands expert by expert.
+    """
+    result: list[Module] = []
+    for module in modules:
+        if ".mlp.experts." not in module.name:
+            result.append(module)
+            continue
+        holder, _, tail = module.name.rpartition(".")
+        name = PROJECTIONS[tail] if names == "proj" else tail
+        once, each = ("B", "A") if tail == "w2" else ("A", "B")
+        sides, shared = (module.in_features, module.out_features), 1 if ndim == 3 else 0
+        result.append(Module(f"{holder}.{name}", *sides, shared, shared, factors=once))
+        result += [
+            Module(f"{holder}.{e}.{name}", *sides, factors=each) for e in range(sizes.experts)
+        ]
+    return result
+
+
+def raw_modules(
+    sizes: Sizes,
+    groups: Iterable[str] = GROUPS,
+    layers: Iterable[int] | None = None,
+    *,
+    routed: str = "w13_weight",
+    shared: str = "shared_w13_weight",
+    per_expert: bool = False,
+    root: str = "model.llm.",
+    head: str = "model.llm.unembed",
+    head_rows: str = "unpadded",
+) -> list[Module]:
+    """Return modules under the raw checkpoint's names.
+
+    Args:
+        sizes: the model's.
+        groups: which parts are adapted.
+        layers: which layers are adapted.
+        routed: `w13_weight`, `w13`, or `w` for w1 and w3 apart.
+        shared: `shared_w13_weight`, `shared_w13`, or `w` for w1, w3 and w2 as they are released.
+        per_expert: give each expert its own hidden-side factor.
+        root: in front of `layers.`.
+        head: name of the head.
+        head_rows: `padded` or `unpadded`.
+    """
+    dense = {"gate_up_proj": "w13_dn", "down_proj": "w2_md"}
+    result: list[Module] = []
+    for m in released_modules(sizes, groups, layers, head_rows=head_rows, per_expert=per_expert):
+        holder, _, tail = m.name.replace("language_model.layers.", f"{root}layers.").rpartition(".")
+        if tail == "lm_head":
+            result.append(replace(m, name=head))
+        elif ".experts" in holder and routed != "w":
+            result += _raw_experts(m, holder, tail, routed)
+        elif ".shared_experts" in holder and shared != "w":
+            stacked = _shared(m, m.name, sizes, "stack", per_expert)
+            result += _raw_experts(stacked, holder, tail, shared)
+        else:
+            result.append(replace(m, name=f"{holder}.{dense.get(tail, tail)}"))
+    return result
+
+
+def _raw_experts(m: Module, holder: str, tail: str, fused: str) -> list[Module]:
+    """Return w1 as gate and up in one, w2 under its name beside it, and w3 not at all."""
+    if tail == "w3":
+        return []
+    if tail == "w1":
+        return [replace(m, name=f"{holder}.{fused}", out_features=2 * m.out_features)]
+    return [replace(m, name=f"{holder}.{fused.replace('w13', 'w2')}")]
 
 
 def cookbook_modules(sizes: Sizes, groups: Iterable[str] = GROUPS) -> list[Module]:
@@ -68,8 +149,16 @@ def vllm_modules(
     return result
 
 
+def raw_dense_name(name: str) -> str:
+    """Return the raw checkpoint's name of a dense module, which vLLM renames itself."""
+    return name.replace(".gate_up_proj", ".w13_dn").replace(".mlp.down_proj", ".mlp.w2_md")
+
+
 def interleave_dense(tensors: dict[str, torch.Tensor]) -> None:
-    """Reorder the rows of each dense gate_up lora_B from [gate; up] to g0, u0, g1, u1, …"""
+    """Reorder the rows of each dense gate_up lora_B from [gate; up] to g0, u0, g1, u1, …
+
+    Numbers are random, so that under the raw name any order is as good.
+    """
     for name, tensor in tensors.items():
         if name.endswith(".mlp.gate_up_proj.lora_B.weight"):
             gate, up = tensor.chunk(2)
@@ -97,15 +186,17 @@ def sglang_modules(
         layers: which layers are adapted.
         attention: `split`, `qkvr` (A of r rows) or `qkvr4` (A of 4r rows).
         dense: `fused`, `proj` (gate_proj, up_proj) or `w` (w1, w3, w2).
-        routed: `w`, `proj`, `fused` (gate_up_proj) or `numbered`.
+        routed: `w`, `proj`, `fused` (gate_up_proj), `numbered`, `numbered w` or `halves`.
         shared: `flat` or `stack` (three dimensions).
         per_expert: give each expert its own hidden-side factor.
         root: in front of `layers.`.
         head: name of the head.
     """
     modules = released_modules(sizes, groups, layers, per_expert=per_expert)
-    if routed == "numbered":
-        modules = numbered(modules, sizes)
+    if routed in ("numbered", "numbered w"):
+        modules = numbered(modules, sizes, names="w" if routed.endswith("w") else "proj")
+    if routed == "halves":
+        modules = halves(modules, sizes)
     result: list[Module] = []
     for m in modules:
         layer_root, _, tail = m.name.partition(".mlp." if ".mlp." in m.name else ".attn.")
@@ -152,7 +243,7 @@ def _routed(m: Module, root: str, tail: str, form: str) -> list[Module]:
         "fused": {"w1": "gate_up_proj", "w2": "down_proj"},
     }.get(form, {})
     new = f"{root}{tail.removesuffix(name)}{names.get(name, name)}"
-    return [Module(new, m.in_features, width, m.experts_a, m.experts_b)]
+    return [replace(m, name=new, out_features=width)]
 
 
 def _shared(m: Module, name: str, sizes: Sizes, form: str, per_expert: bool) -> Module:
@@ -223,6 +314,14 @@ def _packed(holder: str, experts: int, sizes: Sizes, targeted: Iterable[str]) ->
     return modules
 
 
+def swap_packed(modules: Iterable[Module]) -> list[Module]:
+    """Return PEFT's modules as its versions before 0.19.1 have them: in and out exchanged."""
+    return [
+        replace(m, in_features=m.out_features, out_features=m.in_features) if m.packed else m
+        for m in modules
+    ]
+
+
 def peft_config(modules: Iterable[Module], rank: int, alpha: float, **changes: Any) -> dict:
     """Return adapter_config.json with full names as targets."""
     modules = list(modules)
@@ -252,10 +351,14 @@ def sglang_config(rank: int, alpha: float, **changes: Any) -> dict:
     return released_adapter_config(rank, alpha, target_modules=SGLANG_TARGETS, **changes)
 
 
+HEADS = ("lm_head", "unembed_tokens", "unembed")
+"""Last parts of the head's names."""
+
+
 def zero_padding_rows(sizes: Sizes, tensors: dict[str, torch.Tensor]) -> None:
     """Set the head's rows above the unpadded vocabulary to zero, as a trained head has them."""
     for name, tensor in tensors.items():
-        if name.endswith(("lm_head.lora_B.weight", "unembed_tokens.lora_B.weight")):
+        if name.endswith(tuple(f"{head}.lora_B.weight" for head in HEADS)):
             tensor[sizes.unpadded :] = 0
 
 

@@ -106,7 +106,9 @@ def _drop_some(draw: st.DrawFn, modules: list[Module]) -> list[Module]:
 @st.composite
 def patterns(draw: st.DrawFn, modules: list[Module]) -> dict[str, Any]:
     """Return rank, alpha, rsLoRA and both patterns; keys are names, their ends and expressions."""
-    names = sorted({re.sub(r"\.\d+\.(?=\w+_proj$)", r".\\d+.", m.config_name) for m in modules})
+    names = sorted(
+        {re.sub(r"\.\d+\.(?=\w+_proj$|w[123]$)", r".\\d+.", m.config_name) for m in modules}
+    )
     tails = sorted({name.partition("layers.")[2].partition(".")[2] or name for name in names})
     keys = st.sampled_from([*names, *tails, r"layers\.[02]\..*", ".*down.*", r"\w+\.attn\..*"])
     ranks = draw(st.dictionaries(keys, st.sampled_from([1, 2, 3, 4]), max_size=2))
@@ -146,18 +148,58 @@ def tinker_adapters(draw: st.DrawFn) -> Example:
     """Return an adapter of the released schema, also per expert, one by one and with a prefix."""
     model = draw(sizes())
     groups, layers = _parts(draw, model)
-    form = draw(st.sampled_from(["shared", "shared", "per_expert", "numbered"]))
+    form = draw(st.sampled_from(["shared", "shared", "per_expert", "numbered", "halves"]))
     head = draw(st.sampled_from(["padded", "unpadded"]))
     modules = released_modules(
         model, groups, layers, head_rows=head, per_expert=form == "per_expert"
     )
     modules = _drop_some(draw, modules or released_modules(model))
+    names = draw(st.sampled_from(["proj", "w"]))
     if form == "numbered":
-        modules = forms.numbered(modules, model)
+        modules = forms.numbered(modules, model, names=names)
+    if form == "halves":
+        modules = forms.halves(modules, model, names="w", ndim=draw(st.sampled_from([2, 3])))
+    unembed = draw(st.sampled_from([None, None, "unembed_tokens", "model.unembed_tokens"]))
+    modules = [replace(m, name=unembed) if unembed and _is_head(m) else m for m in modules]
     if draw(st.booleans()):
         modules = [replace(m, name=forms.PEFT_PREFIX + m.name) for m in modules]
-    config = released_adapter_config(**draw(patterns(modules)) | {"rank": 0, "alpha": 0})
+    config = released_adapter_config(**_settings(draw, modules) | {"rank": 0, "alpha": 0})
     return _example(draw, "tinker", model, modules, config)
+
+
+def _is_head(module: Module) -> bool:
+    return module.name.endswith("lm_head")
+
+
+def _settings(draw: st.DrawFn, modules: list[Module]) -> dict[str, Any]:
+    """Return rank, alpha and patterns; none where a pattern could split experts from their half."""
+    settings = draw(patterns(modules))
+    if any(m.factors != "AB" for m in modules):
+        return settings | {"rank_pattern": {}, "alpha_pattern": {}}
+    return settings
+
+
+@st.composite
+def raw_adapters(draw: st.DrawFn) -> Example:
+    """Return an adapter under the raw checkpoint's names, in part under the released ones."""
+    model = draw(sizes())
+    groups, layers = _parts(draw, model)
+    options = {
+        "routed": draw(st.sampled_from(["w13", "w13_weight", "w"])),
+        "shared": draw(st.sampled_from(["shared_w13", "shared_w13_weight", "w"])),
+        "per_expert": draw(st.booleans()),
+        "root": draw(st.sampled_from(["model.llm.", "model.", "language_model."])),
+        "head": draw(st.sampled_from(["model.llm.unembed", "unembed", "model.unembed_tokens"])),
+        "head_rows": draw(st.sampled_from(["padded", "unpadded"])),
+    }
+    modules = forms.raw_modules(model, groups, layers, **options)
+    modules = _drop_some(draw, modules or forms.raw_modules(model, **options))
+    if options["routed"] == "w" and not options["per_expert"] and draw(st.booleans()):
+        modules = forms.halves(modules, model, ndim=draw(st.sampled_from([2, 3])))
+    if draw(st.booleans()):
+        modules = [replace(m, name=forms.PEFT_PREFIX + m.name) for m in modules]
+    config = released_adapter_config(**_settings(draw, modules) | {"rank": 0, "alpha": 0})
+    return _example(draw, "raw", model, modules, config)
 
 
 @st.composite
@@ -169,6 +211,8 @@ def vllm_adapters(draw: st.DrawFn) -> Example:
     one_by_one = draw(st.booleans())
     modules = forms.vllm_modules(model, groups, layers, one_by_one=one_by_one, root=root)
     modules = modules or forms.vllm_modules(model, one_by_one=one_by_one, root=root)
+    if draw(st.booleans()):
+        modules = [replace(m, name=forms.raw_dense_name(m.name)) for m in modules]
     config = forms.vllm_config(modules, 0, 0) | draw(patterns(modules))
     return _example(draw, "vllm", model, modules, config)
 
@@ -178,8 +222,9 @@ def sglang_adapters(draw: st.DrawFn) -> Example:
     """Return an adapter under SGLang's names: one rank, one scaling, one kind of outer factor."""
     model = draw(sizes())
     groups, layers = _parts(draw, model)
-    routed = draw(st.sampled_from(["w", "proj", "fused", "numbered"]))
-    per_expert = routed == "numbered" or draw(st.booleans())
+    routed = draw(st.sampled_from(["w", "proj", "fused", "numbered", "numbered w", "halves"]))
+    one_by_one = routed.startswith("numbered")
+    per_expert = one_by_one or (routed != "halves" and draw(st.booleans()))
     options = {
         "attention": draw(st.sampled_from(["split", "qkvr", "qkvr4"])),
         "dense": draw(st.sampled_from(["fused", "proj", "w"])),
@@ -196,7 +241,7 @@ def sglang_adapters(draw: st.DrawFn) -> Example:
 
 
 @st.composite
-def peft_adapters(draw: st.DrawFn) -> Example:
+def peft_adapters(draw: st.DrawFn, dialect: str = "peft") -> Example:
     """Return an adapter as PEFT saves it, any subset of the parameters targeted."""
     model = draw(sizes())
     groups, layers = _parts(draw, model)
@@ -208,7 +253,9 @@ def peft_adapters(draw: st.DrawFn) -> Example:
     modules = forms.peft_modules(model, groups, layers, root=root, parameters=parameters)
     modules = modules or forms.peft_modules(model, root=root)
     config = forms.peft_config(modules, 0, 0) | draw(patterns(modules))
-    return _example(draw, "peft", model, modules, config)
+    if dialect == "peft-0.18":
+        modules = forms.swap_packed(modules)
+    return _example(draw, dialect, model, modules, config)
 
 
 ADAPTERS = {
@@ -216,5 +263,8 @@ ADAPTERS = {
     "vllm": vllm_adapters(),
     "sglang": sglang_adapters(),
     "peft": peft_adapters(),
+    "raw": raw_adapters(),
+    "peft-0.18": peft_adapters("peft-0.18"),
+    "peft-unsloth": peft_adapters("peft-unsloth"),
 }
 """A strategy for each dialect."""

@@ -219,6 +219,6 @@ def test_the_written_bytes_do_not_depend_on_the_process(tmp_path: Path) -> None:
             check=True,
         )
     files = sorted(p.relative_to(tmp_path / "1") for p in (tmp_path / "1").rglob("*.*"))
-    assert len(files) == 8
+    assert len(files) == 12
     for file in files:
         assert (tmp_path / "1" / file).read_bytes() == (tmp_path / "2" / file).read_bytes()

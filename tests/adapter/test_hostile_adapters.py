@@ -36,7 +36,7 @@ SMALL_PEAK, LARGE_PEAK = 400 * 2**20, 700 * 2**20
 """Bytes of a process that reads hostile files; the base of it is up to a fifth of a gigabyte."""
 
 SAMPLE = {name: SMALL[name] for name in sorted(SMALL)[::15]}
-ALL = "inspect,check-adapter,convert-adapter,diff,check-config,plan"
+ALL = "inspect,check-adapter,convert-adapter,resize,merge,diff,check-config,plan"
 
 
 def run_commands(adapters: Iterable[Path], commands: str, folder: Path) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from inkling_runtime.adapter import arrays, moves
+from inkling_runtime.adapter import arithmetic, arrays, moves, rounding
 from inkling_runtime.adapter.factors import to_float32
 from inkling_runtime.adapter.moves import Read
 from inkling_runtime.adapter.safetensors_file import read_header
@@ -117,7 +117,7 @@ def test_moves_that_change_nothing_are_left_out(stored: dict[str, Read]) -> None
     assert moves.permute(m, 0, 1) is m
     assert moves.cut(m, 0, 0, 4) is m
     assert moves.pad(m, 1, 6) is m
-    assert moves.scale(m, 1.0) is m
+    assert arithmetic.scale(m, 1.0) is m
     assert moves.expand(stored["one"], 1) is stored["one"]
 
 
@@ -174,7 +174,7 @@ def test_verbs_and_reads_describe_a_move(stored: dict[str, Read]) -> None:
     both = moves.Interleave(moves.cut(m, 0, 0, 2), moves.cut(n, 0, 2, 4), 0)
     assert moves.verbs(both) == ("interleave", "split")
     assert [read.tensor.name for read in moves.iter_reads(both)] == ["m", "n"]
-    assert moves.verbs(moves.pad(moves.scale(m, 2.0), 0, 9)) == ("join", "pad", "scale")
+    assert moves.verbs(moves.pad(arithmetic.scale(m, 2.0), 0, 9)) == ("join", "scale", "pad")
 
 
 def test_a_file_that_shrank_is_an_error(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def scaled(bits: np.ndarray, dtype: str, factor: float, folder: Path) -> np.ndar
     path = folder / "x.safetensors"
     save_file({"x": torch.from_numpy(bits).view(TORCH[dtype])}, path)
     read = Read(path, read_header(path).tensors["x"])
-    return arrays.load(moves.Scale(read, factor))
+    return arrays.load(arithmetic.scale(read, factor))
 
 
 FACTORS = st.one_of(
@@ -208,13 +208,11 @@ FACTORS = st.one_of(
 
 @given(factor=FACTORS)
 @settings(max_examples=40, deadline=None, derandomize=True)
-def test_scaling_bf16_rounds_once_to_nearest_even(
-    tmp_path_factory: pytest.TempPathFactory, factor: float
-) -> None:
+def test_bf16_is_rounded_once_to_nearest_even(factor: float) -> None:
     bits = np.arange(2**16, dtype=np.uint16)
-    found = scaled(bits, "BF16", factor, tmp_path_factory.getbasetemp())
-    wide = torch.from_numpy(bits).view(torch.bfloat16).double() * factor
-    assert_nearest_even(wide.numpy(), found)
+    wide = (torch.from_numpy(bits).view(torch.bfloat16).double() * factor).numpy()
+    with np.errstate(over="ignore"):
+        assert_nearest_even(wide, rounding.round_to_bf16(wide))
 
 
 def assert_nearest_even(wide: np.ndarray, found: np.ndarray) -> None:
@@ -240,7 +238,8 @@ def assert_nearest_even(wide: np.ndarray, found: np.ndarray) -> None:
 
 def test_scaling_bf16_agrees_with_torch_where_float32_is_exact(tmp_path: Path) -> None:
     bits = np.arange(2**16, dtype=np.uint16)
-    for factor in (0.5, 3.0, 1.375, -0.0625):
+    bits = bits[(bits & 0x7FFF) < 0x7F00]
+    for factor in (0.5, 1.375, -0.0625):
         found = scaled(bits, "BF16", factor, tmp_path)
         torch_values = torch.from_numpy(bits).view(torch.bfloat16)
         expected = (torch_values.float() * factor).bfloat16()
@@ -262,13 +261,15 @@ def test_scaling_other_floats_rounds_as_torch_does_from_float64(dtype: str, tmp_
 
 def test_scaling_beyond_what_the_dtype_holds_is_refused(tmp_path: Path) -> None:
     bits = np.array([60000.0, 1.0], np.float16).view(np.uint16)
-    with pytest.raises(InklingError, match="a factor times 2 is beyond what F16 holds"):
+    with pytest.raises(
+        InklingError, match="1 element is beyond what F16 holds, the largest is 120000"
+    ):
         scaled(bits, "F16", 2.0, tmp_path)
 
 
 def test_scaling_integers_is_refused(stored: dict[str, Read]) -> None:
-    with pytest.raises(InklingError, match="elements of dtype I32 cannot be scaled"):
-        arrays.load(moves.Scale(stored["m"], 2.0))
+    with pytest.raises(InklingError, match="elements of dtype I32 cannot be computed with"):
+        arrays.load(arithmetic.scale(stored["m"], 2.0))
 
 
 @pytest.mark.parametrize("dtype", ["BF16", "F16", "F32"])
@@ -277,5 +278,5 @@ def test_widening_to_float32_is_exact(dtype: str) -> None:
     if dtype == "F32":
         bits = bits.astype(np.uint32) << 16
     values = torch.from_numpy(bits).view(TORCH[dtype])
-    found = to_float32(arrays.typed(bits, dtype), dtype)
+    found = to_float32(rounding.typed(bits, dtype), dtype)
     assert torch.equal(torch.from_numpy(found).nan_to_num(7), values.float().nan_to_num(7))

@@ -1,5 +1,7 @@
 """The dialect of a file is told from its names, its targets and the stamp of a conversion."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import forms
@@ -9,13 +11,20 @@ from conversion import convert, spec_of
 from factories import (
     GROUPS,
     TINY,
+    Module,
     released_adapter_config,
     released_modules,
     write_adapter,
     write_released_adapter,
 )
 from inkling_runtime.adapter.adapter import read_adapter
-from inkling_runtime.adapter.dialects import DIALECTS, STAMP, require_dialect
+from inkling_runtime.adapter.dialects import (
+    DIALECTS,
+    STAMP,
+    TARGETS,
+    require_dialect,
+    require_target,
+)
 from inkling_runtime.adapter.dialects.dialect import Dialect
 from inkling_runtime.errors import InklingError
 
@@ -57,7 +66,7 @@ def test_sink_experts_are_vllms(tmp_path: Path) -> None:
         {"routed": "proj"},
         {"routed": "fused"},
         {"shared": "stack"},
-        {"head": "model.unembed_tokens"},
+        {"head": "model.lm_head"},
     ],
     ids=str,
 )
@@ -66,6 +75,52 @@ def test_names_that_only_sglang_takes_are_its_own(tmp_path: Path, options: dict)
     source = write_adapter(tmp_path, modules, forms.sglang_config(2, 8))
     assert dialect_of(source) == "sglang"
     assert not read_adapter(source, "sglang").unknown
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"routed": "w13", "shared": "shared_w13"},
+        {"routed": "w", "shared": "w"},
+        {"per_expert": True},
+        {"root": "model."},
+        {"root": "language_model."},
+        {"head": "unembed"},
+        {"head": "model.unembed_tokens", "head_rows": "padded"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("prefix", ["", "base_model.model."])
+def test_names_of_the_raw_checkpoint_are_understood(
+    tmp_path: Path, options: dict, prefix: str
+) -> None:
+    modules = [replace(m, name=prefix + m.name) for m in forms.raw_modules(TINY, **options)]
+    adapter = read_adapter(write_adapter(tmp_path, modules, released_adapter_config()))
+    assert adapter.dialect.name == "raw"
+    assert not adapter.unknown
+    assert not adapter.problems
+
+
+@pytest.mark.parametrize("head", ["unembed", "unembed_tokens", "model.unembed_tokens"])
+def test_other_names_of_the_head_are_understood_beside_the_released_ones(
+    tmp_path: Path, head: str
+) -> None:
+    modules = [*released_modules(TINY, {"attention", "dense"}), Module(head, TINY.hidden, 60)]
+    adapter = read_adapter(write_adapter(tmp_path, modules, released_adapter_config()))
+    assert adapter.dialect.name == "tinker"
+    assert not adapter.unknown
+
+
+@pytest.mark.parametrize("dialect", ["peft-0.18", "peft-unsloth"])
+def test_other_packings_are_read_where_they_are_named(tmp_path: Path, dialect: str) -> None:
+    modules = forms.peft_modules(TINY)
+    source = write_adapter(tmp_path, modules, forms.peft_config(modules, 2, 8))
+    assert dialect_of(source) == "peft"
+    adapter = read_adapter(source, dialect)
+    assert adapter.dialect.name == dialect
+    assert not adapter.unknown
+    assert not adapter.problems
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -84,7 +139,7 @@ def test_contiguous_rows_are_meant_where_no_name_is_vllms_alone(tmp_path: Path, 
     assert dialect_of(source) != "vllm"
 
 
-@pytest.mark.parametrize("target", DIALECTS)
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_conversion_is_recognised_as_what_it_was_written_for(
     tmp_path: Path, target: str, group: str
@@ -111,7 +166,21 @@ def test_an_unknown_dialect_is_refused() -> None:
         require_dialect("p9")
 
 
-@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda d: d.name)
+def test_what_is_written_can_be_required_as_a_target() -> None:
+    assert [require_target(name) for name in TARGETS] == list(TARGETS.values())
+
+
+@pytest.mark.parametrize("name", sorted(set(DIALECTS) - set(TARGETS)))
+def test_a_dialect_that_is_only_read_is_no_target(name: str) -> None:
+    expected = f"`{name}` is a dialect that is only read, expected one of `tinker`, `vllm`, "
+    with pytest.raises(InklingError, match=re.escape(expected)) as caught:
+        require_target(name)
+    assert caught.value.hint is not None
+    assert DIALECTS[name].written_as in TARGETS
+    assert not DIALECTS[name].written_rows()
+
+
+@pytest.mark.parametrize("dialect", TARGETS.values(), ids=lambda d: d.name)
 def test_every_written_row_is_read_back_as_itself(dialect: Dialect) -> None:
     for row in dialect.written_rows():
         layer = 7 if "{layer}" in row.template else -1
@@ -123,7 +192,7 @@ def test_every_written_row_is_read_back_as_itself(dialect: Dialect) -> None:
             assert (parsed.row, parsed.layer, parsed.expert) == (row, layer, expert)
 
 
-@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda d: d.name)
+@pytest.mark.parametrize("dialect", TARGETS.values(), ids=lambda d: d.name)
 def test_every_written_kind_has_one_row_for_a_layout(dialect: Dialect) -> None:
     rows = [(row.layout, kind) for row in dialect.written_rows() for kind in row.kinds]
     assert len(set(rows)) == len(rows)

@@ -1,12 +1,14 @@
 """Writing: the target is absent or whole, whatever happens, and nothing is left beside it."""
 
 import errno
+import fcntl
 import os
 import shutil
+import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conversion import plan, spec_of
@@ -14,15 +16,19 @@ from conversion import plan, spec_of
 from factories import TINY, write_released_adapter
 from inkling_runtime.adapter.convert.plan import Conversion
 from inkling_runtime.adapter.convert.write import write_conversion
+from inkling_runtime.adapter.new_folder import require_new
 from inkling_runtime.errors import InklingError
 
-FILES = ["adapter_config.json", "adapter_model.safetensors"]
+WEIGHTS = "adapter_model.safetensors"
+SOURCE_FILES = ["adapter_config.json", WEIGHTS]
+FILES = [*SOURCE_FILES, "conversion.json"]
 
 
 @pytest.fixture
 def room(tmp_path: Path) -> Path:
     """A folder that holds the source adapter and nothing else."""
     write_released_adapter(tmp_path / "source")
+    os.utime(tmp_path / "source" / WEIGHTS, (0, 0))  # so that any change shows, at once too
     return tmp_path
 
 
@@ -54,8 +60,8 @@ def test_a_written_folder_holds_both_files_and_has_no_sibling(
     assert names_in(room) == ["out", "source"]
     assert names_in(room / "out") == FILES
     assert sum(seen) == conversion.nbytes
-    header = (room / "out" / FILES[1]).read_bytes()[:8]
-    size = (room / "out" / FILES[1]).stat().st_size
+    header = (room / "out" / WEIGHTS).read_bytes()[:8]
+    size = (room / "out" / WEIGHTS).stat().st_size
     assert size == 8 + int.from_bytes(header, "little") + conversion.nbytes
 
 
@@ -134,84 +140,6 @@ def test_overwriting_a_link_leaves_its_target_and_no_sibling(
     assert "mine.txt" in names_in(room / "real") or names_in(room / "real") == FILES
 
 
-class FailingWrites:
-    """Replaces `open` of a file by one whose n-th write fails."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, countdown: int, error: BaseException):
-        self.countdown, self.error = countdown, error
-        real = Path.open
-        outer = self
-
-        def fake(path: Path, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-            file = real(path, mode, *args, **kwargs)
-            return _Wrapped(file, outer) if "w" in mode else file
-
-        monkeypatch.setattr(Path, "open", fake)
-
-    def step(self) -> None:
-        self.countdown -= 1
-        if self.countdown == 0:
-            raise self.error
-
-
-class _Wrapped:
-    """A file that counts writes and flushes."""
-
-    def __init__(self, file: Any, failing: FailingWrites) -> None:
-        self.file, self.failing = file, failing
-
-    def write(self, data: Any) -> int:
-        self.failing.step()
-        return int(self.file.write(data))
-
-    def flush(self) -> None:
-        self.failing.step()
-        self.file.flush()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.file, name)
-
-    def __enter__(self) -> "_Wrapped":
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        self.file.close()
-
-
-NO_SPACE = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-@pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize("countdown", [1, 2, 3, 4, 30])
-def test_a_full_disk_leaves_everything_as_it_was(
-    room: Path,
-    conversion: Conversion,
-    monkeypatch: pytest.MonkeyPatch,
-    countdown: int,
-    overwrite: bool,
-) -> None:
-    expected = ["source"]
-    if overwrite:
-        (room / "out").mkdir()
-        (room / "out" / "adapter_config.json").write_text("mine")
-        expected = ["out", "source"]
-    FailingWrites(monkeypatch, countdown, NO_SPACE)
-    with pytest.raises(InklingError, match=r"the disk is full, `.*out` was not written"):
-        write_conversion(conversion, room / "out", overwrite=overwrite)
-    assert names_in(room) == expected
-    if overwrite:
-        assert (room / "out" / "adapter_config.json").read_text() == "mine"
-
-
-def test_any_other_failure_of_the_disk_is_named(
-    room: Path, conversion: Conversion, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    FailingWrites(monkeypatch, 5, OSError(errno.EIO, os.strerror(errno.EIO)))
-    with pytest.raises(InklingError, match="cannot be written: Input/output error"):
-        write_conversion(conversion, room / "out")
-    assert names_in(room) == ["source"]
-
-
 @pytest.mark.parametrize("moment", [1, 20])
 def test_an_interrupt_leaves_everything_as_it_was(
     room: Path, conversion: Conversion, moment: int
@@ -228,27 +156,6 @@ def test_an_interrupt_leaves_everything_as_it_was(
 
     with pytest.raises(KeyboardInterrupt):
         write_conversion(conversion, room / "out", overwrite=True, progress=progress)
-    assert names_in(room) == ["out", "source"]
-    assert names_in(room / "out") == ["adapter_config.json"]
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), NO_SPACE], ids=["interrupt", "full"])
-def test_the_old_folder_comes_back_if_the_exchange_is_interrupted(
-    room: Path, conversion: Conversion, monkeypatch: pytest.MonkeyPatch, error: BaseException
-) -> None:
-    (room / "out").mkdir()
-    (room / "out" / "adapter_config.json").write_text("mine")
-    real = Path.rename
-
-    def rename(path: Path, target: Path) -> Path:
-        if ".tmp-" in path.name:
-            raise error
-        return real(path, target)
-
-    monkeypatch.setattr(Path, "rename", rename)
-    with pytest.raises((KeyboardInterrupt, InklingError)):
-        write_conversion(conversion, room / "out", overwrite=True)
-    monkeypatch.undo()
     assert names_in(room) == ["out", "source"]
     assert names_in(room / "out") == ["adapter_config.json"]
 
@@ -300,42 +207,161 @@ def test_what_a_process_of_our_number_left_is_removed(room: Path, conversion: Co
     assert names_in(room / "out") == FILES
 
 
-def test_what_a_living_process_writes_is_left_alone(room: Path, conversion: Conversion) -> None:
-    others = [f".out.tmp-{os.getppid()}", ".out.tmp-x", ".out.tmp-99999999999999999999"]
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_of_two_runs_at_a_time_the_second_is_refused_and_the_first_goes_on(
+    room: Path, conversion: Conversion, overwrite: bool
+) -> None:
+    refused = []
+
+    def progress(nbytes: int) -> None:
+        if not refused:
+            with pytest.raises(InklingError, match="is being written by another process") as caught:
+                write_conversion(conversion, room / "out", overwrite=overwrite)
+            refused.append(caught.value)
+
+    write_conversion(conversion, room / "out", overwrite=overwrite, progress=progress)
+    assert refused
+    assert names_in(room / "out") == FILES
+    assert names_in(room) == ["out", "source"]
+
+
+def test_what_is_named_otherwise_is_left_alone(room: Path, conversion: Conversion) -> None:
+    others = [".out.tmp-x", ".out.tmp-١", ".out.tmp", ".outer.tmp-1", f".out.old-{os.getppid()}"]
     for name in others:
         (room / name).mkdir()
+    (room / ".out.tmp-1").symlink_to(room / "source")
     write_conversion(conversion, room / "out")
-    assert names_in(room) == sorted([*others, "out", "source"])
+    assert names_in(room) == sorted([*others, ".out.tmp-1", "out", "source"])
+    assert names_in(room / "source") == SOURCE_FILES
 
 
-@pytest.mark.parametrize("what", ["gone", "shorter"])
-def test_a_source_that_changes_meanwhile_is_named(
-    room: Path, conversion: Conversion, what: str
+def test_without_locks_what_a_living_process_writes_is_left_alone(
+    room: Path, conversion: Conversion, dead_pid: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    weights = room / "source" / FILES[1]
-    if what == "gone":
-        weights.unlink()
-    else:
-        os.truncate(weights, weights.stat().st_size - 1)
-    with pytest.raises(InklingError) as caught:
-        write_conversion(conversion, room / "out")
-    assert str(weights) in caught.value.message
+    def flock(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    living = [f".out.tmp-{os.getppid()}", ".out.tmp-99999999999999999999"]
+    for name in (*living, f".out.tmp-{dead_pid}"):
+        (room / name).mkdir()
+    write_conversion(conversion, room / "out")
+    assert names_in(room) == sorted([*living, "out", "source"])
+
+
+def once(act: Callable[[], object]) -> Callable[[int], None]:
+    """Return a progress that acts when it is first called."""
+    called: list[int] = []
+
+    def progress(nbytes: int) -> None:
+        called.append(nbytes)
+        if len(called) == 1:
+            act()
+
+    return progress
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("mine", [[], ["mine.txt"]])
+def test_a_target_that_appears_meanwhile_is_left_alone(
+    room: Path, conversion: Conversion, mine: list[str], overwrite: bool
+) -> None:
+    def appear() -> None:
+        (room / "out").mkdir()
+        for name in mine:
+            (room / "out" / name).write_text("mine")
+
+    with pytest.raises(InklingError, match="was made by another process meanwhile"):
+        write_conversion(conversion, room / "out", overwrite=overwrite, progress=once(appear))
+    assert names_in(room / "out") == mine
+    assert names_in(room) == ["out", "source"]
+
+
+def test_a_target_that_is_not_the_one_to_be_replaced_is_left_alone(
+    room: Path, conversion: Conversion
+) -> None:
+    out = room / "out"
+    write_conversion(conversion, out)
+
+    def swap() -> None:
+        out.rename(room / "moved")
+        out.mkdir()
+        (out / "mine.txt").write_text("mine")
+
+    with pytest.raises(InklingError, match="was made by another process meanwhile"):
+        write_conversion(conversion, out, overwrite=True, progress=once(swap))
+    assert names_in(out) == ["mine.txt"]
+    assert names_in(room) == ["moved", "out", "source"]
+
+
+def test_a_target_that_is_moved_away_meanwhile_is_kept(room: Path, conversion: Conversion) -> None:
+    out = room / "out"
+    write_conversion(conversion, out)
+    act = once(lambda: out.rename(room / "moved"))
+    write_conversion(conversion, out, overwrite=True, progress=act)
+    assert names_in(out) == names_in(room / "moved") == FILES
+    assert names_in(room) == ["moved", "out", "source"]
+
+
+def test_a_parent_that_vanishes_meanwhile_is_an_error(room: Path, conversion: Conversion) -> None:
+    (room / "parent").mkdir()
+    act = once(lambda: shutil.rmtree(room / "parent"))
+    with pytest.raises(InklingError, match=r"`.*parent/.*` does not exist"):
+        write_conversion(conversion, room / "parent" / "out", progress=act)
     assert names_in(room) == ["source"]
 
 
-def test_a_really_full_file_system_leaves_nothing_behind(
+def test_a_parent_may_be_a_link(room: Path, conversion: Conversion) -> None:
+    (room / "real").mkdir()
+    (room / "link").symlink_to(room / "real")
+    for overwrite in (False, True):
+        write_conversion(conversion, room / "link" / "out", overwrite=overwrite)
+    assert names_in(room) == ["link", "real", "source"]
+    assert names_in(room / "real") == ["out"]
+
+
+def test_a_folder_that_cannot_be_flushed_is_written_all_the_same(
     room: Path, conversion: Conversion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plenty = shutil.disk_usage(room)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: plenty)
-    small = room / "small"
-    small.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=12k", "tmpfs", str(small)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("mounting a file system is not permitted here")
-    try:
-        with pytest.raises(InklingError, match="the disk is full"):
-            write_conversion(conversion, small / "out")
-        assert names_in(small) == []
-    finally:
-        subprocess.run(["umount", str(small)], check=True)
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    for overwrite in (False, True):
+        write_conversion(conversion, room / "out", overwrite=overwrite)
+    assert names_in(room / "out") == FILES
+
+
+def test_a_mount_point_is_refused() -> None:
+    with pytest.raises(InklingError, match="`/proc` is a mount point"):
+        require_new(Path("/proc"), overwrite=True, marker="self")
+
+
+@pytest.mark.parametrize("what", ["gone", "shorter", "rewritten"])
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_a_source_that_changes_after_it_was_planned_is_named(
+    room: Path, conversion: Conversion, what: str, when: str
+) -> None:
+    weights = room / "source" / WEIGHTS
+
+    def change() -> None:
+        data = weights.read_bytes()
+        if what == "gone":
+            weights.unlink()
+        elif what == "shorter":
+            os.truncate(weights, len(data) - 1)
+        else:
+            weights.write_bytes(data[:-1] + b"x")
+
+    if when == "before":
+        change()
+    with pytest.raises(InklingError) as caught:
+        write_conversion(
+            conversion, room / "out", progress=once(change if when == "meanwhile" else lambda: None)
+        )
+    assert str(weights) in caught.value.message
+    assert names_in(room) == ["source"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from inkling_runtime.adapter.safetensors_file import TensorSpec, format_header, sort_for_file
+from shards import split_weights
 
 HIDDEN, EXPERTS, SHARED = 96, 4, 2
 DENSE, INNER, VOCAB = 56, 20, 180
@@ -257,14 +258,16 @@ def _write_what_vllm_refuses(root: Path) -> None:
     write_adapter(adapters / "narrow-for-vllm", narrow)
     write_adapter(adapters / "only-dense", dense_modules(2))
     write_adapter(adapters / "only-shared", {**attention_modules(2), **shared_expert_modules(2)})
-    raw = {**attention_modules(2), "model.llm.layers.0.mlp.w2_md": ((2, DENSE), (HIDDEN - 1, 2))}
-    write_adapter(adapters / "short-raw-name", raw)
+    twice = 2 * "base_model.model." + _name(0, "mlp.down_proj")
+    short = {**attention_modules(2), twice: ((2, DENSE), (HIDDEN - 1, 2))}
+    write_adapter(adapters / "short-under-two-wrappers", short)
     packed = dict(attention_modules(2))
     for layer in (1, 2):
         wide, narrow = (2 * EXPERTS, HIDDEN), (2 * INNER, 2 * EXPERTS)
         packed[_name(layer, "mlp.experts.base_layer")] = (wide, narrow)
         packed[_name(layer, "mlp.experts")] = ((2 * EXPERTS, INNER), (HIDDEN, 2 * EXPERTS))
     write_adapter(adapters / "packed", packed)
+    split_weights(write_adapter(adapters / "sharded-for-vllm", whole), 2)
     pickled = write_adapter(adapters / "pickled", whole)
     (pickled / "adapter_model.safetensors").rename(pickled / "adapter_model.bin")
     text = MODEL_CONFIG["text_config"]

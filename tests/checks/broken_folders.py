@@ -28,12 +28,16 @@ def call(name: str) -> Callable[[Path], None]:
     return edit
 
 
-def shard(folder: Path) -> None:
-    """Split the weights by an index; the parts need not be there."""
-    part = "adapter_model-00001-of-00002.safetensors"
-    (folder / WEIGHTS).rename(folder / part)
-    name = "language_model.lm_head.lora_A.weight"
-    write_json(folder / f"{WEIGHTS}.index.json", {"weight_map": {name: part}})
+def list_in(index: str) -> Callable[[Path], None]:
+    """Return an edit after which an index of this name lists the weights as another file's."""
+
+    def edit(folder: Path) -> None:
+        part = "model-00001-of-00002.safetensors"
+        (folder / WEIGHTS).rename(folder / part)
+        name = "language_model.lm_head.lora_A.weight"
+        write_json(folder / index, {"weight_map": {name: part}})
+
+    return edit
 
 
 def put_into_base_model(folder: Path) -> None:

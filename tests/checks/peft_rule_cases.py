@@ -7,6 +7,7 @@ import torch
 
 from checks.peft_cases import WRAPPER, Made, source
 from factories import TINY
+from shards import split_weights
 
 LAYER = f"{WRAPPER}model.language_model.layers.1."
 
@@ -100,6 +101,7 @@ PEFT_CASES: dict[str, tuple[str, str, Callable[[Made], None]]] = {
     "PFA014": ("mm", "attention", _train_tokens),
     "PFA015": ("mm", "attention", _double),
     "PFA016": ("mm", "attention", _add_target),
+    "PFA017": ("mm", "attention", _nothing),
 }
 """Code → which model it is trained on, what is trained, and what is changed."""
 
@@ -109,4 +111,5 @@ def write_peft_case(code: str, folder: Path) -> Path:
     kind, name, change = PEFT_CASES[code]
     made = source(kind, name)
     change(made)
-    return made.write(folder)
+    made.write(folder)
+    return split_weights(folder, 2) if code == "PFA017" else folder

@@ -1,6 +1,7 @@
 """What lies in an adapter's folder: each way in which it is unreadable is named for itself."""
 
 import os
+import shlex
 
 import pytest
 
@@ -10,14 +11,15 @@ from checks.broken_folders import (
     WEIGHTS,
     call,
     change_config,
+    list_in,
     put_into_base_model,
-    shard,
     write_config,
 )
 from factories import safetensors_bytes, write_json, write_model, write_released_adapter
 from inkling_cli.checks.adapter import Consumer
 from inkling_cli.checks.adapter.folder import read_folder
 from inkling_runtime.errors import InklingError
+from shards import INDEX, shard, split_weights
 
 
 @pytest.fixture
@@ -44,12 +46,77 @@ def test_a_pickled_file_beside_sound_weights_is_nobodys_concern(adapter):
     assert find(adapter, Consumer.NATIVE) == ()
 
 
-def test_shards_are_named_with_their_index(adapter):
-    shard(adapter)
+def test_files_of_another_index_are_named_with_it(adapter):
+    list_in("model.safetensors.index.json")(adapter)
     finding = only(adapter)
     assert finding.code == "ADP103"
-    assert f"`{WEIGHTS}.index.json`" in finding.message
-    assert "`adapter_model-00001-of-00002.safetensors`" in finding.message
+    assert "`model.safetensors.index.json`" in finding.message
+    assert "`model-00001-of-00002.safetensors`" in finding.message
+
+
+def remedied(folder):
+    """Do what the remedy of shards of another name asks for, and return the joined adapter."""
+    remedy = only(folder).help
+    out = folder.parent / "OUT"
+    words = shlex.split(remedy.split("`")[-2])
+    assert words[:3] == ["inkling", "convert-adapter", str(folder)]
+    assert words[3:] == ["--to", "vllm", "-o", "OUT"]
+    return remedy, lambda: convert(folder, "vllm", out)
+
+
+def test_the_remedy_of_another_index_joins_its_files(adapter):
+    split_weights(adapter, 2)
+    (adapter / INDEX).rename(adapter / "model.safetensors.index.json")
+    for number in (1, 2):
+        (adapter / shard(number, 2)).rename(adapter / f"part-{number}.safetensors")
+    index = (adapter / "model.safetensors.index.json").read_text()
+    index = index.replace(shard(1, 2), "part-1.safetensors")
+    index = index.replace(shard(2, 2), "part-2.safetensors")
+    (adapter / "model.safetensors.index.json").write_text(index)
+    remedy, join = remedied(adapter)
+    assert f"rename the index `{INDEX}`" in remedy
+    (adapter / "model.safetensors.index.json").rename(adapter / INDEX)
+    assert find(join(), Consumer.NATIVE) == ()
+
+
+def test_the_remedy_of_files_without_an_index_joins_them(adapter):
+    split_weights(adapter, 2, with_index=False)
+    for number in (1, 2):
+        (adapter / shard(number, 2)).rename(adapter / f"part-{number}.safetensors")
+    remedy, join = remedied(adapter)
+    assert f"rename them `{shard(1, 2)}` and so on" in remedy
+    for number in (1, 2):
+        (adapter / f"part-{number}.safetensors").rename(adapter / shard(number, 2))
+    assert find(join(), Consumer.NATIVE) == ()
+
+
+def test_whole_shards_are_no_finding_of_the_folder(adapter):
+    assert find(split_weights(adapter, 3), Consumer.NATIVE, Consumer.SGLANG) == ()
+
+
+@pytest.mark.parametrize("with_index", [True, False])
+def test_shards_that_are_not_whole_are_unreadable(adapter, with_index):
+    split_weights(adapter, 3, with_index=with_index)
+    (adapter / shard(2, 3)).unlink()
+    finding = only(adapter)
+    assert (finding.code, f"`{shard(2, 3)}`" in finding.message) == ("ADP104", True)
+    named = INDEX if with_index else shard(1, 3)
+    assert finding.location.file == str(adapter / named)
+
+
+def test_shards_beside_the_one_file_are_said_to_be_passed_over(adapter):
+    split_weights(adapter, 2, keeps_single=True)
+    finding = only(adapter)
+    assert (finding.code, f"`{shard(1, 2)}`" in finding.message) == ("ADP108", True)
+    assert "others read the one alone" in finding.message
+
+
+def test_a_file_beside_shards_is_said_to_be_passed_over(adapter):
+    split_weights(adapter, 2)
+    (adapter / "more.safetensors").write_bytes(safetensors_bytes({}))
+    finding = only(adapter)
+    assert (finding.code, "`more.safetensors`" in finding.message) == ("ADP108", True)
+    assert "this tool reads the shards alone" in finding.message
 
 
 def test_several_files_without_an_index_are_counted(adapter):
@@ -181,6 +248,11 @@ def test_files_that_trainers_leave_are_no_findings(adapter):
 @pytest.mark.parametrize("name", [WEIGHTS, CONFIG])
 def test_a_file_of_the_adapter_stands_for_its_folder(adapter, name):
     assert read_folder(adapter / name).adapter is not None
+
+
+@pytest.mark.parametrize("name", [INDEX, shard(2, 3)])
+def test_a_shard_or_the_index_stands_for_its_folder(adapter, name):
+    assert read_folder(split_weights(adapter, 3) / name).adapter is not None
 
 
 @pytest.mark.parametrize("dialect", ["vllm", "sglang", "peft"])

@@ -91,9 +91,8 @@ def test_a_typo_is_told_with_what_the_layer_lacks(tmp_path, typo, meant):
 @pytest.mark.parametrize(
     ("released", "raw"),
     [
-        ("layers.0.mlp.gate_up_proj", "layers.0.mlp.w13_dn"),
         ("layers.0.mlp.down_proj", "layers.0.mlp.w2_md"),
-        ("language_model.lm_head", "model.llm.unembed"),
+        ("language_model.lm_head", "language_model.unembed"),
     ],
 )
 def test_a_name_of_the_base_checkpoint_is_told_as_such(tmp_path, released, raw):
@@ -101,6 +100,17 @@ def test_a_name_of_the_base_checkpoint_is_told_as_such(tmp_path, released, raw):
     finding = only(write_released_adapter(tmp_path / "a", edit=edit))
     assert finding.code == "ADP001"
     assert "is the base checkpoint's name, adapters have `" in finding.help
+
+
+def test_an_adapter_under_the_names_of_the_base_checkpoint_is_understood(tmp_path):
+    names = {
+        "language_model.layers": "model.llm.layers",
+        "mlp.gate_up_proj": "mlp.w13_dn",
+        "mlp.down_proj": "mlp.w2_md",
+        "language_model.lm_head": "model.llm.unembed",
+    }
+    edit = both(*(rename(old, new) for old, new in names.items()))
+    assert not found(write_released_adapter(tmp_path / "a", edit=edit))
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,15 @@ import shlex
 from collections import Counter
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from checks.adapter_folders import (
     HIDDEN,
     QUERY,
     attention_modules,
     released_modules,
+    shared_outer_modules,
     write_adapter,
 )
 from inkling_cli.checks.effect import Fate
@@ -40,6 +43,35 @@ def causes_of(effects):
 def test_a_sound_adapter_is_applied_whole(world):
     effects = effects_of(world / "adapters/released", TRITON, world / "model")
     assert causes_of(effects) == {(Fate.APPLIED, ""): 30}
+
+
+def write_halves(folder, *, ndim):
+    """Write experts as Megatron-Bridge does: the shared factor once, the other one by one."""
+    tensors = {}
+    for module, shapes in shared_outer_modules(2).items():
+        for letter, shape in zip("AB", shapes, strict=True):
+            zeros = torch.zeros(shape, dtype=torch.bfloat16)
+            if shape[0] == 1:
+                tensors[f"{module}.lora_{letter}.weight"] = zeros if ndim == 3 else zeros[0]
+                continue
+            holder, _, name = module.rpartition(".")
+            for expert, one in enumerate(zeros):
+                tensors[f"{holder}.{expert}.{name}.lora_{letter}.weight"] = one.clone()
+    write_adapter(folder)
+    save_file(tensors, folder / "adapter_model.safetensors")
+    return folder
+
+
+def test_experts_in_halves_are_applied_where_the_shared_one_has_three_dimensions(world, tmp_path):
+    effects = effects_of(write_halves(tmp_path / "a", ndim=3), TRITON, world / "model")
+    assert causes_of(effects) == {(Fate.APPLIED, ""): 30}
+
+
+def test_experts_in_halves_lose_a_shared_one_of_two_dimensions(world, tmp_path):
+    effects = effects_of(write_halves(tmp_path / "a", ndim=2), TRITON, world / "model")
+    found = causes_of(effects)
+    assert found[Fate.DROPPED, Cause.WRONG_LAYER] == 6
+    assert found[Fate.MISAPPLIED, Cause.ONE_FACTOR] == 24
 
 
 class TestWithoutModel:

@@ -1,6 +1,8 @@
 """What is asked, under which launch it is judged, and what verdicts come to."""
 
+import json
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,12 +12,14 @@ from inkling_cli.checks.adapter import Consumer, make_subject
 from inkling_cli.checks.adapter.folder import read_folder
 from inkling_cli.checks.effect import Effect, Fate, by_reason, module_name
 from inkling_cli.checks.engine import Engine
+from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.stage import Stage
 from inkling_cli.checks.verdicts.judged_launch import resolve
 from inkling_cli.checks.verdicts.judging import judge_adapter
 from inkling_cli.checks.verdicts.question import Load, make_question, with_adapter
 from inkling_cli.checks.verdicts.verdict import Outcome, Verdict
 from inkling_runtime.errors import InklingError
+from shards import shard, split_weights
 
 ALL = tuple(Consumer)
 
@@ -243,6 +247,77 @@ class TestVerdicts:
         bad = verdict_of(world / "adapters/dora", Consumer.NATIVE, model=world / "model")
         assert good.outcome is Outcome.APPLIED
         assert bad.outcome is Outcome.REFUSED
+
+
+@pytest.mark.parametrize("with_index", [True, False])
+@pytest.mark.parametrize("count", [1, 3])
+class TestShards:
+    """SGLang reads all files of the folder and no index, vLLM and PEFT the one file alone."""
+
+    @pytest.fixture
+    def adapter(self, tmp_path, count, with_index):
+        return split_weights(write_adapter(tmp_path / "a"), count, with_index=with_index)
+
+    def judged(self, adapter, world, consumer):
+        judgement = judge(adapter, ask(consumer, model=world / "model"))
+        (verdict,) = judgement.verdicts
+        errors = {f.code for f in judgement.findings if f.severity is Severity.ERROR}
+        return verdict, errors
+
+    @pytest.mark.parametrize("consumer", [Consumer.SGLANG, Consumer.NATIVE])
+    def test_who_reads_them_applies_them(self, adapter, world, consumer):
+        verdict, errors = self.judged(adapter, world, consumer)
+        assert (verdict.outcome, errors) == (Outcome.APPLIED, set())
+
+    @pytest.mark.parametrize(
+        ("consumer", "code"), [(Consumer.VLLM, "VLM215"), (Consumer.PEFT, "PFA017")]
+    )
+    def test_who_does_not_read_them_refuses_the_adapter(self, adapter, world, consumer, code):
+        verdict, errors = self.judged(adapter, world, consumer)
+        assert verdict.outcome is Outcome.REFUSED
+        assert {effect.fate for effect in verdict.effects} == {Fate.REFUSED}
+        assert code in errors
+
+    def test_peft_refuses_them_on_any_model(self, adapter):
+        assert verdict_of(adapter, Consumer.PEFT).outcome is Outcome.REFUSED
+
+    @pytest.mark.parametrize("consumer", Consumer)
+    def test_the_one_file_beside_them_is_judged(self, tmp_path, world, count, with_index, consumer):
+        alone = write_adapter(tmp_path / "alone")
+        folder = write_adapter(tmp_path / "a")
+        split_weights(folder, count, with_index=with_index, keeps_single=True)
+        expected, others = (self.judged(f, world, consumer) for f in (alone, folder))
+        assert others[0].effects == expected[0].effects
+        assert others[1] == expected[1]
+
+    def test_one_that_is_torn_lets_nobody_apply_the_adapter(self, adapter, world):
+        (adapter / shard(1, 3)).write_bytes(b"torn")
+        if not (adapter / shard(2, 3)).exists():
+            (adapter / shard(1, 1)).write_bytes(b"torn")
+        for verdict in judge(adapter, ask(model=world / "model")).verdicts:
+            assert verdict.outcome in (Outcome.REFUSED, Outcome.NOT_CHECKED)
+
+    def test_a_setting_that_refuses_is_told_of_them_too(self, tmp_path, world, count, with_index):
+        folder = write_adapter(tmp_path / "a", lora_alpha="high")
+        split_weights(folder, count, with_index=with_index)
+        verdict, errors = self.judged(folder, world, Consumer.SGLANG)
+        assert (verdict.outcome, errors) == (Outcome.REFUSED, {"ADP106"})
+
+    def test_an_index_of_a_checkpoint_must_list_them(self, adapter, world):
+        names = [path.name for path in adapter.glob("*.safetensors")]
+        index = adapter / "model.safetensors.index.json"
+        index.write_text(json.dumps({"weight_map": {name: name for name in names}}))
+        assert self.judged(adapter, world, Consumer.SGLANG)[0].outcome is Outcome.APPLIED
+        index.write_text(json.dumps({"weight_map": {}}))
+        verdict, errors = self.judged(adapter, world, Consumer.SGLANG)
+        assert (verdict.outcome, errors) == (Outcome.REFUSED, {"SGL217"})
+
+    def test_a_stray_file_beside_them_is_part_of_them_to_sglang(self, adapter, world):
+        stray = world / "adapters/second-file-stray/more.safetensors"
+        shutil.copy(stray, adapter)
+        verdict, errors = self.judged(adapter, world, Consumer.SGLANG)
+        expected, same = self.judged(stray.parent, world, Consumer.SGLANG)
+        assert (verdict.outcome, verdict.stage, errors) == (expected.outcome, expected.stage, same)
 
 
 def test_reasons_leave_out_what_is_applied():

@@ -192,7 +192,12 @@ VLLM_CASES = (
     Case("VLM212", f"{VLLM_LORA} --lora-modules a={{adapters}}/bare", VLLM_ADAPTER),
     Case("VLA001", f"{VLLM_LORA} --lora-modules a={{adapters}}/only-shared", VLLM_ADAPTER),
     Case("VLA002", f"{VLLM_LORA} --lora-modules a={{adapters}}/only-dense", VLLM_ADAPTER),
-    Case("VLM214", f"{VLLM_LORA} --lora-modules a={{adapters}}/short-raw-name", VLLM_ADAPTER),
+    Case(
+        "VLM214",
+        f"{VLLM_LORA} --lora-modules a={{adapters}}/short-under-two-wrappers",
+        VLLM_ADAPTER,
+    ),
+    Case("VLM215", f"{VLLM_LORA} --lora-modules a={{adapters}}/sharded-for-vllm", VLLM_ADAPTER),
     Case("VLM213", f"{VLLM_LORA} --lora-modules a={{adapters}}/stacks", VLLM_ADAPTER),
     Case(
         "VLM301",

@@ -23,7 +23,8 @@ from pathlib import Path
 
 from safetensors import SafetensorError, deserialize
 
-from inkling_runtime.adapter.adapter import WEIGHTS_NAME, read_adapter
+from inkling_runtime.adapter.adapter import read_adapter
+from inkling_runtime.adapter.adapter_weights import WEIGHTS_NAME
 from inkling_runtime.adapter.lora_config import CONFIG_NAME
 from inkling_runtime.adapter.safetensors_file import DTYPE_BITS
 from inkling_runtime.errors import InklingError

@@ -1,73 +1,154 @@
 """`inkling convert-adapter`: an adapter in another dialect, its effect unchanged."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from inkling_cli.checks.launch.serving import serving_lines
+from inkling_cli.commands.convert_in_place import convert_in_place, undo_in_place
+from inkling_cli.conversion_options import (
+    CollapseOption,
+    DropOption,
+    DryRunOption,
+    DtypeOption,
+    ExpandOption,
+    FoldOption,
+    ForceOption,
+    InPlaceOption,
+    OnlyOption,
+    OutOption,
+    OverwriteOption,
+    ShardSizeOption,
+    UndoOption,
+    build_options,
+)
 from inkling_cli.exit_codes import ExitCode
 from inkling_cli.options import DialectOption, ModelOption, PlainFormatOption
 from inkling_cli.output import Output, PlainFormat
 from inkling_cli.render.conversion import conversion_object, render_plan, render_result
-from inkling_runtime.adapter.adapter import read_adapter
-from inkling_runtime.adapter.convert.plan import plan_conversion
-from inkling_runtime.adapter.dialects import require_dialect
+from inkling_cli.verification_options import VerifyOption, verification_of
+from inkling_cli.writing import write_planned
+from inkling_runtime.adapter.ambiguity import read_certain_adapter
+from inkling_runtime.adapter.convert.options import Options
+from inkling_runtime.adapter.convert.place import require_place
+from inkling_runtime.adapter.convert.plan import Conversion, plan_conversion
+from inkling_runtime.adapter.dialects import require_target
+from inkling_runtime.adapter.dialects.dialect import Dialect
 from inkling_runtime.adapter.model_spec import read_model_spec
+from inkling_runtime.adapter.provenance.proven import Account, Action
+from inkling_runtime.errors import InklingError
+
+T = TypeVar("T")
 
 EXAMPLES = (
     "inkling convert-adapter ADAPTER --to vllm -o OUT",
-    "inkling convert-adapter ADAPTER --to peft --model MODEL/config.json -o OUT",
-    "inkling convert-adapter ADAPTER --to sglang -o OUT --dry-run",
+    "inkling convert-adapter ADAPTER --to peft --model MODEL/config.json -o OUT --verify",
+    "inkling convert-adapter ADAPTER --to sglang --drop shared --dtype bf16 -o OUT --dry-run",
+    "inkling convert-adapter ADAPTER --to vllm --in-place",
 )
 
 
 def convert_adapter(
     adapter: Annotated[Path, typer.Argument(metavar="ADAPTER", help="The adapter's folder.")],
     to: Annotated[
-        str, typer.Option("--to", metavar="DIALECT", help="tinker, vllm, sglang or peft.")
-    ],
-    out: Annotated[
-        Path, typer.Option("--output", "-o", metavar="OUT", help="The folder to write.")
-    ],
+        str | None, typer.Option("--to", metavar="DIALECT", help="tinker, vllm, sglang or peft.")
+    ] = None,
+    out: OutOption = None,
     dialect: DialectOption = None,
     model: ModelOption = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace OUT if it exists.")
-    ] = False,
-    force: Annotated[
-        bool,
-        typer.Option(
-            "--force", help="Cut rows of the padded vocabulary of lm_head even if not zero."
-        ),
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan and write nothing.")
-    ] = False,
+    dtype: DtypeOption = None,
+    fold_scaling: FoldOption = False,
+    expand: ExpandOption = False,
+    collapse: CollapseOption = False,
+    only: OnlyOption = None,
+    drop: DropOption = None,
+    shard_size: ShardSizeOption = None,
+    in_place: InPlaceOption = False,
+    undo: UndoOption = False,
+    verify: VerifyOption = None,
+    overwrite: OverwriteOption = False,
+    force: ForceOption = False,
+    dry_run: DryRunOption = False,
     output_format: PlainFormatOption = PlainFormat.FULL,
 ) -> int:
     """Rewrite an adapter for an engine, every delta unchanged.
 
     Names, layouts and adapter_config.json are changed as the target needs them. Where rank or
     size must change, or a scaling must be rounded into B, that is said before anything is written.
-    OUT is written beside its place and renamed: it is absent or whole.
+    OUT is written beside its place and renamed: it is absent or whole. What had to be computed is
+    read back and proven first, and `inkling verify OUT` can do so again.
     """
-    from inkling_runtime.adapter.arrays import CONTENTS
-    from inkling_runtime.adapter.convert.write import require_target, write_conversion
-
     output = Output("convert-adapter", output_format)
-    target = require_dialect(to)
-    spec = read_model_spec(model) if model is not None else None
-    require_target(adapter, out, overwrite)
-    source = read_adapter(adapter, dialect)
-    conversion = plan_conversion(source, target, spec, CONTENTS, force=force)
-    result = conversion_object(conversion, str(out), not dry_run)
+    if undo:
+        return undo_in_place(adapter, output)
+    options = build_options(
+        force=force,
+        dtype=dtype,
+        fold_scaling=fold_scaling,
+        expand=expand,
+        collapse=collapse,
+        only=only,
+        drop=drop,
+        shard_size=shard_size,
+    )
+    wanted = _Wanted(adapter, require_target(_given(to, "--to DIALECT")), dialect, model, options)
+    if in_place:
+        _require_not_given(out)
+        return convert_in_place(adapter, wanted.plan, dry_run=dry_run, output=output)
+    place = _given(out, "-o OUT")
+    require_place(adapter, place, overwrite)
+    conversion = wanted.plan()
     if dry_run:
+        result = conversion_object(conversion, str(place), is_written=False)
         output.show(render_plan(conversion), result)
         return ExitCode.CLEAN
-    for change in conversion.changes:
-        output.note(change)
-    with output.progress(conversion.nbytes) as advance:
-        write_conversion(conversion, out, overwrite=overwrite, progress=advance)
-    output.show(render_result(conversion, str(out), serving_lines(conversion, str(out))), result)
+    proof = write_planned(
+        conversion,
+        place,
+        account=Account(Action.CONVERT, (conversion.source,)),
+        verification=verification_of(verify),
+        overwrite=overwrite,
+        model=model,
+        output=output,
+    )
+    lines = serving_lines(conversion, str(place))
+    output.show(
+        render_result(conversion, str(place), lines, proof),
+        conversion_object(conversion, str(place), is_written=True, proof=proof),
+    )
     return ExitCode.CLEAN
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What is to be converted to what."""
+
+    adapter: Path
+    target: Dialect
+    dialect: str | None
+    model: Path | None
+    options: Options
+
+    def plan(self) -> Conversion:
+        """Read the adapter and return the plan."""
+        from inkling_runtime.adapter.arrays import CONTENTS
+
+        spec = read_model_spec(self.model) if self.model is not None else None
+        source = read_certain_adapter(self.adapter, self.dialect, spec)
+        return plan_conversion(source, self.target, spec, CONTENTS, self.options)
+
+
+def _given(value: T | None, option: str) -> T:
+    if value is None:
+        raise InklingError(
+            f"`{option}` is not given, expected where and as what the adapter is written",
+            "`inkling convert-adapter --help` says what it takes",
+        )
+    return value
+
+
+def _require_not_given(out: Path | None) -> None:
+    if out is not None:
+        raise InklingError("`--in-place` and `-o` are both given, expected one of them")

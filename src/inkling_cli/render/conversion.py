@@ -6,8 +6,12 @@ from typing import Any
 from rich.text import Text
 
 from inkling_cli.render.printable import printable
+from inkling_cli.render.proof import proof_line, proven
 from inkling_runtime.adapter.convert.plan import Conversion
 from inkling_runtime.adapter.moves import iter_reads, verbs
+from inkling_runtime.adapter.outputs import copied_runs
+from inkling_runtime.adapter.provenance.proven import Proof
+from inkling_runtime.errors import format_count
 
 
 def render_plan(conversion: Conversion) -> Text:
@@ -24,20 +28,44 @@ def render_plan(conversion: Conversion) -> Text:
         shape = "x".join(map(str, output.spec.shape))
         text.append(f"{output.spec.name} [{output.spec.dtype} {shape}] ← {verb}: {origin}\n")
     text.append(f"{_summary(conversion)}\n", "bold")
+    text.append(f"  {expected_time(conversion)}\n")
     for change in conversion.changes:
         text.append(f"  {printable(change)}\n")
     text.rstrip()
     return text
 
 
-def render_result(conversion: Conversion, out: str, lines: tuple[str, ...]) -> Text:
-    """Return what was written and how to serve it."""
+def render_result(
+    conversion: Conversion, out: str, lines: tuple[str, ...], proof: Proof | None = None
+) -> Text:
+    """Return what was written, what was proven of it, and how to serve it."""
     text = Text.assemble(("wrote ", "bold"), printable(out), f": {_summary(conversion)}\n")
+    if proof is not None and (line := proof_line(proof)):
+        text.append("  proven: ", "bold green").append(f"{line}\n")
+    add_serving(text, conversion, lines)
+    text.rstrip()
+    return text
+
+
+def add_serving(text: Text, conversion: Conversion, lines: tuple[str, ...]) -> None:
+    """Add how the result is served or loaded."""
     for line in lines:
         text.append("  serve: " if conversion.dialect.name != "peft" else "  load: ", "bold cyan")
         text.append(f"{printable(line)}\n")
-    text.rstrip()
-    return text
+
+
+_COPIED_GB_S, _COMPUTED_GB_S = 1.0, 0.4
+
+
+def expected_time(conversion: Conversion) -> str:
+    """Return about how long the writing takes, in words."""
+    computed = sum(o.spec.nbytes for o in conversion.outputs if copied_runs(o.array) is None)
+    copied = conversion.nbytes - computed
+    seconds = max(1, round(copied / _COPIED_GB_S / 1e9 + computed / _COMPUTED_GB_S / 1e9))
+    return (
+        f"expected time: about {format_count(seconds, 'second')} on a disk of "
+        f"{_COPIED_GB_S:g} GB/s, {computed:,} bytes of it moved or computed and proven"
+    )
 
 
 def _summary(conversion: Conversion) -> str:
@@ -50,7 +78,9 @@ def _summary(conversion: Conversion) -> str:
     )
 
 
-def conversion_object(conversion: Conversion, out: str, is_written: bool) -> dict[str, Any]:
+def conversion_object(
+    conversion: Conversion, out: str, is_written: bool, proof: Proof | None = None
+) -> dict[str, Any]:
     """Return the JSON object of a conversion, less `version` and `command`."""
     return {
         "source": str(conversion.source.path),
@@ -60,6 +90,7 @@ def conversion_object(conversion: Conversion, out: str, is_written: bool) -> dic
         "written": is_written,
         "bytes": conversion.nbytes,
         "changes": list(conversion.changes),
+        **proven(proof),
         "config": conversion.config,
         "tensors": [
             {

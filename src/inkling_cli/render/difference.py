@@ -8,6 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from inkling_cli.render.printable import printable
+from inkling_cli.render.table import align_rows
 from inkling_runtime.adapter.adapter import Adapter
 from inkling_runtime.adapter.comparison import Presence
 from inkling_runtime.adapter.difference import (
@@ -27,14 +28,14 @@ def render_difference(difference: Difference, tolerance: float) -> Text:
     text = Text()
     for label, value in _facts(difference):
         text.append(f"{label:<8}", "bold").append(f"{printable(value)}\n")
-    for line in _table(list(_config_rows(difference.config)), numbers=()):
+    for line in align_rows(list(_config_rows(difference.config)), numbers=()):
         text.append(f"  {printable(line)}\n")
     text.append("\n").append_text(_group_table(difference.modules))
     apart = difference.beyond(tolerance)
     if apart:
         title = "the ten that differ most" if len(apart) > _SHOWN_MODULES else "what differs"
         text.append(f"\n{title}\n", "bold")
-        for line in _table([_module_row(module) for module in _worst(apart)], numbers=(1,)):
+        for line in align_rows([_module_row(module) for module in _worst(apart)], numbers=(1,)):
             text.append(f"  {line}\n")
     text.append("\n").append(summary(difference, tolerance), "bold red" if apart else "bold green")
     return text
@@ -117,7 +118,7 @@ def _group_table(modules: Sequence[ModuleDifference]) -> Text:
             counts = [f"{sum(map(belongs, own)):,}" for _, belongs in shown]
             rows.append((group.value, f"{len(own):,}", *counts, *_spread(own)))
     text = Text()
-    for index, line in enumerate(_table(rows, numbers=range(1, len(rows[0])))):
+    for index, line in enumerate(align_rows(rows, numbers=range(1, len(rows[0])))):
         text.append(line + "\n", "bold" if index == 0 else None)
     text.append("largest and median: distance of the deltas relative to the larger one\n", "dim")
     return text
@@ -174,17 +175,3 @@ def summary(difference: Difference, tolerance: float) -> str:
     if near:
         return f"No difference: {modules}, {near:,} of them within the tolerance {tolerance:g}"
     return f"No difference: {modules}, every delta equal"
-
-
-def _table(rows: Sequence[Sequence[str]], numbers: Iterable[int]) -> list[str]:
-    """Return rows as aligned lines, the columns of numbers to the right, the last one loose."""
-    right = set(numbers)
-    columns = range(len(rows[0])) if rows else ()
-    widths = [max(len(row[column]) for row in rows) for column in columns]
-    return [
-        "  ".join(
-            row[column].rjust(widths[column]) if column in right else row[column].ljust(width)
-            for column, width in enumerate(widths)
-        ).rstrip()
-        for row in rows
-    ]

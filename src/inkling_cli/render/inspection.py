@@ -46,9 +46,10 @@ def _facts(inspection: Inspection) -> Iterable[tuple[str, str]]:
         f"{config.rank}, alpha {config.alpha:g}{rslora}{extra}, "
         f"scaling {' '.join(f'{s:g}' for s in scalings) or '-'}",
     )
+    shards = f" in {len(adapter.file.files)} files" if len(adapter.file.files) > 1 else ""
     yield (
         "size",
-        f"{_bytes(adapter.file.file_size)}, {adapter.num_parameters:,} parameters in "
+        f"{_bytes(adapter.file.file_size)}{shards}, {adapter.num_parameters:,} parameters in "
         f"{len(adapter.file.tensors):,} tensors, {' and '.join(adapter.dtypes) or 'no factors'}",
     )
 
@@ -172,6 +173,7 @@ def inspection_object(inspection: Inspection) -> dict[str, Any]:
         "scalings": sorted({module.scaling for module in adapter.modules}),
         "dtypes": list(adapter.dtypes),
         "file_bytes": adapter.file.file_size,
+        "num_files": len(adapter.file.files),
         "num_tensors": len(adapter.file.tensors),
         "num_parameters": adapter.num_parameters,
         "groups": [_group_object(group) for group in inspection.groups],

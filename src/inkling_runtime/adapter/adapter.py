@@ -9,52 +9,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from inkling_runtime.adapter.adapter_module import AdapterModule, find_halves
+from inkling_runtime.adapter.adapter_weights import AdapterWeights, read_weights
 from inkling_runtime.adapter.dialects import recognise, require_dialect
-from inkling_runtime.adapter.dialects.dialect import Dialect, ParsedName
-from inkling_runtime.adapter.layouts import Layout
+from inkling_runtime.adapter.dialects.dialect import Dialect
 from inkling_runtime.adapter.lora_config import LoraConfig, beyond_plain_lora, read_lora_config
-from inkling_runtime.adapter.safetensors_file import SafetensorsFile, TensorInfo, read_header
-from inkling_runtime.adapter.sites import Group, Site
+from inkling_runtime.adapter.module_problems import Problem, check_modules
+from inkling_runtime.adapter.safetensors_file import TensorInfo
 from inkling_runtime.errors import InklingError
 
-WEIGHTS_NAME = "adapter_model.safetensors"
 A_SUFFIX, B_SUFFIX = ".lora_A.weight", ".lora_B.weight"
-FACTOR_DTYPES = ("BF16", "F16", "F32", "F64")
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterModule:
-    """A pair of factors as stored.
-
-    Attributes:
-        name: on disk, without the `.lora_A.weight` ending.
-        table_name: the name looked up in the dialect's table.
-        parsed: its row, layer and expert.
-        a, b: the tensors; None where the file lacks one.
-        rank, scaling: what the config gives the module (alpha / r, or alpha / √r).
-    """
-
-    name: str
-    table_name: str
-    parsed: ParsedName
-    a: TensorInfo | None
-    b: TensorInfo | None
-    rank: int
-    scaling: float
-
-    @property
-    def sites(self) -> tuple[Site, ...]:
-        """The sites that it adapts."""
-        return tuple(Site(self.parsed.layer, kind) for kind in self.parsed.row.kinds)
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """What keeps a module from meaning anything: a name for the kind, the module, the facts."""
-
-    kind: str
-    module: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +26,7 @@ class Adapter:
     """A parsed adapter; equal to itself only. Modules are sorted by site, then by expert."""
 
     path: Path
-    file: SafetensorsFile
+    file: AdapterWeights
     config: LoraConfig
     dialect: Dialect
     modules: tuple[AdapterModule, ...]
@@ -80,7 +44,7 @@ class Adapter:
     def factor_tensors(self) -> Iterable[TensorInfo]:
         """Yield the tensors of all modules."""
         for module in self.modules:
-            yield from (tensor for tensor in (module.a, module.b) if tensor is not None)
+            yield from module.tensors
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -95,44 +59,33 @@ def read_adapter(folder: Path, dialect: str | None = None) -> Adapter:
         InklingError: no such folder, a file is missing or broken, the config does not say rank
             and alpha, or the dialect is unknown.
     """
-    weights = folder / WEIGHTS_NAME
-    try:
-        _require_folder(folder)
-        if not weights.exists() and not weights.is_symlink():
-            raise _missing_weights(folder)
-    except OSError as error:
-        raise InklingError(f"`{folder}` cannot be read: {error.strerror or error}") from error
-    return parse_adapter(folder, read_header(weights), read_lora_config(folder), dialect)
+    _require_folder(folder)
+    return parse_adapter(folder, read_weights(folder), read_lora_config(folder), dialect)
 
 
 def _require_folder(folder: Path) -> None:
-    if folder.is_dir():
-        return
-    if folder.exists():
+    try:
+        if folder.is_dir():
+            return
+        is_file = folder.exists()
+    except OSError as error:
+        raise InklingError(f"`{folder}` cannot be read: {error.strerror or error}") from error
+    if is_file:
         raise InklingError(
             f"`{folder}` is a file, expected the adapter's folder", f"pass `{folder.parent}`"
         )
     raise InklingError(f"`{folder}` does not exist")
 
 
-def _missing_weights(folder: Path) -> InklingError:
-    for other in ("adapter_model.bin", "adapter_model.pt"):
-        if (folder / other).exists():
-            return InklingError(
-                f"`{folder}` holds `{other}` but no `{WEIGHTS_NAME}`",
-                "save it with safetensors: pickled weights run code when they are loaded",
-            )
-    return InklingError(f"`{folder}` holds no `{WEIGHTS_NAME}`")
-
-
 def parse_adapter(
-    folder: Path, file: SafetensorsFile, config: LoraConfig, dialect_name: str | None = None
+    folder: Path, file: AdapterWeights, config: LoraConfig, dialect_name: str | None = None
 ) -> Adapter:
-    """Return the adapter that a header and a config describe (see `read_adapter`)."""
+    """Return the adapter that headers and a config describe (see `read_adapter`)."""
     pairs, others = _pair_up(file.tensors)
     ndims = {name: len((a or b or _ABSENT).shape) for name, (a, b) in pairs.items()}
     if dialect_name is None:
-        dialect = recognise(ndims, config, file.metadata)
+        halves = {name for name, (a, b) in pairs.items() if a is None or b is None}
+        dialect = recognise(ndims, config, file.metadata, halves)
     else:
         dialect = require_dialect(dialect_name)
     table_names = dialect.resolve(pairs, config)
@@ -157,8 +110,6 @@ def parse_adapter(
     base_copies = tuple(sorted(name for name in others if name.endswith(".base_layer.weight")))
     unknown += [name for name in others if name not in base_copies]
     modules.sort(key=lambda m: (m.sites, m.parsed.expert, m.name))
-    problems = [problem for module in modules for problem in _check_module(module)]
-    problems += _check_twice(modules)
     return Adapter(
         folder,
         file,
@@ -167,7 +118,7 @@ def parse_adapter(
         tuple(modules),
         tuple(sorted(unknown)),
         base_copies,
-        tuple(problems),
+        check_modules(modules),
     )
 
 
@@ -190,73 +141,6 @@ def _pair_up(
         else:
             others.append(name)
     return pairs, others
-
-
-def _check_module(module: AdapterModule) -> Iterable[Problem]:
-    a, b, layout = module.a, module.b, module.parsed.row.layout
-    if a is None or b is None:
-        have, lack = ("lora_A", "lora_B") if b is None else ("lora_B", "lora_A")
-        yield Problem("missing-factor", module.name, f"it has {have} but no {lack}")
-        return
-    for tensor in (a, b):
-        if tensor.dtype not in FACTOR_DTYPES:
-            message = f"`{tensor.name}` has dtype {tensor.dtype}, expected a float dtype"
-            yield Problem("dtype", module.name, message)
-        if len(tensor.shape) != layout.ndim:
-            yield Problem(
-                "shape",
-                module.name,
-                f"`{tensor.name}` has {len(tensor.shape)} dimensions, expected {layout.ndim}",
-            )
-            return
-    if 0 in a.shape + b.shape:
-        yield Problem("shape", module.name, f"A is {list(a.shape)} and B {list(b.shape)}: empty")
-        return
-    yield from _check_ranks(module, a, b)
-
-
-def _check_ranks(module: AdapterModule, a: TensorInfo, b: TensorInfo) -> Iterable[Problem]:
-    layout, rank_a, rank_b = module.parsed.row.layout, a.shape[-2], b.shape[-1]
-    shapes = f"A is {list(a.shape)} and B {list(b.shape)}"
-    is_fused_qkvr = layout is Layout.QKVR and rank_a == 4 * rank_b
-    if rank_a != rank_b and not is_fused_qkvr:
-        message = f"{shapes}: their ranks {rank_a} and {rank_b} differ"
-        yield Problem("rank", module.name, message)
-    elif layout.is_packed and rank_a % module.rank:
-        yield Problem(
-            "rank",
-            module.name,
-            f"{shapes}, expected a multiple of the rank {module.rank} in the config",
-        )
-    elif not layout.is_packed and rank_b != module.rank:
-        yield Problem(
-            "rank", module.name, f"{shapes}: rank {rank_b}, the config says {module.rank}"
-        )
-    counts = {a.shape[0], b.shape[0]} - {1}
-    if layout.ndim == 3 and len(counts) > 1:
-        yield Problem("shape", module.name, f"{shapes}: their numbers of experts differ")
-    elif layout.ndim == 3 and not counts and _is_routed(module):
-        yield Problem("shape", module.name, f"{shapes}: their numbers of experts are both 1")
-
-
-def _is_routed(module: AdapterModule) -> bool:
-    """Whether a module adapts routed experts, of which no model has only one."""
-    return any(site.kind.group is Group.ROUTED for site in module.sites)
-
-
-def _check_twice(modules: list[AdapterModule]) -> Iterable[Problem]:
-    """Yield modules that share weights: one for all experts (-1), or the same expert twice."""
-    seen: dict[Site, dict[int, str]] = {}
-    for module in modules:
-        for site in module.sites:
-            experts, expert = seen.setdefault(site, {}), module.parsed.expert
-            if expert < 0:
-                other = next(iter(experts.values()), None)
-            else:
-                other = experts.get(-1) or experts.get(expert)
-            if other is not None:
-                yield Problem("twice", module.name, f"it adapts the same weights as `{other}`")
-            experts.setdefault(expert, module.name)
 
 
 def require_understood(adapter: Adapter) -> None:
@@ -297,7 +181,12 @@ def require_plain_lora(adapter: Adapter, done: str) -> None:
 
 
 def sound_part(adapter: Adapter) -> Adapter:
-    """Return the adapter without its unknown tensors and without modules that have a problem."""
+    """Return the adapter without its unknown tensors and without modules that have a problem.
+
+    Halves of experts go as well where the other half has one.
+    """
     bad = {problem.module for problem in adapter.problems}
     modules = tuple(module for module in adapter.modules if module.name not in bad)
+    halves = find_halves(modules)
+    modules = tuple(m for m in modules if len(m.tensors) == 2 or m.sites[0] in halves)
     return replace(adapter, modules=modules, unknown=(), problems=())

@@ -43,6 +43,13 @@ class Aligned:
     experts: int
 
     @property
+    def has_same_widths(self) -> bool:
+        """Whether both map as many features to as many, for as many experts."""
+        one, other = self.first, self.second
+        widths = [(pair.a.shape[-1], pair.b.shape[-2], pair.experts) for pair in (one, other)]
+        return widths[0] == widths[1]
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all four factors."""
         arrays = (self.first.a, self.first.b, self.second.a, self.second.b)
@@ -71,13 +78,19 @@ def plan_comparison(first: Adapter, second: Adapter, spec: ModelSpec | None) -> 
             base model, their widths differ, or a size is needed that only the model tells.
     """
     pairs, others = _gather(first, spec), _gather(second, spec)
-    shapes = spec.sites() if spec is not None else {}
-    sites = []
-    for site in sorted(pairs.keys() | others.keys()):
-        aligned = _align(site, pairs.get(site), others.get(site), shapes.get(site))
+    sites = align_pairs(pairs, others, spec)
+    for aligned in sites:
         _require_same_widths(aligned, first, second, (pairs, others))
-        sites.append(aligned)
-    return Comparison(first, second, tuple(sites))
+    return Comparison(first, second, sites)
+
+
+def align_pairs(pairs: SitePairs, others: SitePairs, spec: ModelSpec | None) -> tuple[Aligned, ...]:
+    """Return all sites of two adapters, side by side; their widths may still differ."""
+    shapes = spec.sites() if spec is not None else {}
+    return tuple(
+        _align(site, pairs.get(site), others.get(site), shapes.get(site))
+        for site in sorted(pairs.keys() | others.keys())
+    )
 
 
 def _gather(adapter: Adapter, spec: ModelSpec | None) -> SitePairs:

@@ -149,6 +149,11 @@ _IMPLIED = {"use_rslora": False, "rank_pattern": {}, "alpha_pattern": {}}
 """What an absent key means."""
 
 
+def deciding_part(config: LoraConfig) -> dict[str, Any]:
+    """Return the keys that decide the effect, those that are there."""
+    return {key: config.values[key] for key in _DECIDING if config.values.get(key) is not None}
+
+
 def compare_configs(first: LoraConfig, second: LoraConfig) -> tuple[ConfigDifference, ...]:
     """Return the keys whose values differ, those that decide the effect first.
 

@@ -12,7 +12,18 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from inkling_runtime.adapter.twins import SCALING_ROUNDING, StoredFactor, Twins
+from inkling_runtime.adapter.open_files import OpenFiles
+from inkling_runtime.adapter.rounding import RawArray
+from inkling_runtime.adapter.transpose import contiguous
+from inkling_runtime.adapter.twins import (
+    SCALING_ROUNDING,
+    WIDE_ELEMENTS,
+    Part,
+    StoredFactor,
+    Twins,
+    iter_parts,
+    num_raw_elements,
+)
 
 Mask: TypeAlias = NDArray[np.bool_]
 
@@ -29,6 +40,12 @@ _ROUNDING = {
 }
 """The most that one rounding changes a number: relative, and absolute below the normal range."""
 
+_BITS = {"BF16": (0x7FFF, 0x7F80), "F16": (0x7FFF, 0x7C00), "F32": (0x7FFF_FFFF, 0x7F80_0000)}
+"""All bits but the sign, and those of infinity."""
+
+_PLAIN_SCALINGS = (1e-200, 1e200)
+"""Between them, no product with a float of 32 bits leaves float64 or becomes zero."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scan:
@@ -43,48 +60,83 @@ class Scan:
     is_finite: Mask
 
 
-def is_identical(twins: Twins) -> bool:
+def is_identical(twins: Twins, files: OpenFiles) -> bool:
     """Return whether a factor is the same bytes for the same scaling, for every expert."""
     first, second = twins.first, twins.second
-    return twins.is_alike and all(
-        np.array_equal(first.entry(expert), second.entry(expert)) for expert in range(twins.experts)
+    if not twins.is_alike or first.rank != second.rank:
+        return False
+    if first.array == second.array:
+        return True
+    return all(
+        _is_same(first.load(part, files), second.load(part, files))
+        for part in twins.iter_parts(num_raw_elements(first.dtype))
     )
 
 
-def scan(a: Twins, b: Twins) -> Scan:
+def _is_same(first: RawArray, second: RawArray) -> bool:
+    """Return whether two arrays hold the same bytes; a leading 1 is for all experts."""
+    order = sorted(range(first.ndim), key=lambda axis: -first.strides[axis])
+    one, other = contiguous(first.transpose(order)), contiguous(second.transpose(order))
+    if one.shape == other.shape and one.nbytes % 8 == 0:
+        one, other = one.reshape(-1).view(np.uint64), other.reshape(-1).view(np.uint64)
+    return bool((one == other).all())
+
+
+def scan(a: Twins, b: Twins, files: OpenFiles) -> Scan:
     """Return which components and experts of two deltas hold what."""
     experts = max(a.experts, b.experts)
     used, finite = [], np.ones(experts, np.bool_)
     for of_a, of_b in ((a.first, b.first), (a.second, b.second)):
-        (in_a, finite_a), (in_b, finite_b) = _scan_factor(of_a), _scan_factor(of_b)
+        (in_a, finite_a), (in_b, finite_b) = _scan_factor(of_a, files), _scan_factor(of_b, files)
         used.append(np.broadcast_to(in_a & in_b, (experts, in_a.shape[1])))
         finite = finite & finite_a & finite_b
     return Scan((used[0], used[1]), finite)
 
 
-def _scan_factor(factor: StoredFactor) -> tuple[Mask, Mask]:
+def _scan_factor(factor: StoredFactor, files: OpenFiles) -> tuple[Mask, Mask]:
     """Return which columns are not all zero [1 or E, R], and which entries are finite."""
-    count, _, rank = factor.raw.shape
-    is_used, is_finite = np.zeros((count, rank), np.bool_), np.ones(count, np.bool_)
-    for expert in range(count):
-        for rows in factor.iter_rows(expert):
-            is_used[expert] |= rows.any(axis=0)
-            is_finite[expert] &= np.isfinite(rows).all()
+    is_used = np.zeros((factor.experts, factor.rank), np.bool_)
+    is_finite = np.ones(factor.experts, np.bool_)
+    for part in iter_parts((factor,), WIDE_ELEMENTS, (0, factor.experts)):
+        used, finite = _scan_part(factor, part, files)
+        is_used[slice(*part.experts)] |= used
+        is_finite[slice(*part.experts)] &= finite
     return is_used, is_finite
 
 
-def find_equal(a: Twins, b: Twins, found: Scan) -> Mask:
+def _scan_part(factor: StoredFactor, part: Part, files: OpenFiles) -> tuple[Mask, Mask]:
+    smallest, largest = _PLAIN_SCALINGS
+    if factor.dtype in _BITS and smallest < abs(factor.scaling) < largest:
+        all_but_sign, infinity = _BITS[factor.dtype]
+        bits = factor.load(part, files)
+        most = (bits & bits.dtype.type(all_but_sign)).max(axis=1, initial=0)
+        return np.asarray(most != 0), np.asarray((most < infinity).all(axis=1))
+    numbers = factor.load_numbers(part, files)
+    return np.asarray(numbers.any(axis=1)), np.asarray(np.isfinite(numbers).all(axis=(1, 2)))
+
+
+def find_equal(a: Twins, b: Twins, found: Scan, files: OpenFiles) -> Mask:
     """Return for each expert whether A and s·B are the same numbers.
 
     Where the scalings differ, the products are compared up to the rounding of the scalings.
     """
     in_b = _EXACT if b.first.scaling == b.second.scaling else (SCALING_ROUNDING, 0.0)
-    return np.fromiter(_iter_matches(a, b, found.used, (_EXACT, in_b)), np.bool_)
+    places = _Places.of(found.used)
+    is_equal = places.is_alike.copy()
+    for twins, allowed in ((a, _EXACT), (b, in_b)):
+        for experts, is_match in _iter_matches(twins, places, allowed, files):
+            is_equal[experts] &= is_match
+    return is_equal
 
 
-def is_rounded(a: Twins, b: Twins, found: Scan) -> bool:
+def is_rounded(a: Twins, b: Twins, found: Scan, files: OpenFiles) -> bool:
     """Return whether one rounding of each element explains all that differs."""
-    return all(_iter_matches(a, b, found.used, (_rounding_of(a), _rounding_of(b))))
+    places = _Places.of(found.used)
+    return bool(places.is_alike.all()) and all(
+        bool(is_match.all())
+        for twins in (a, b)
+        for _, is_match in _iter_matches(twins, places, _rounding_of(twins), files)
+    )
 
 
 def _rounding_of(twins: Twins) -> Allowance:
@@ -97,31 +149,84 @@ def _rounding_of(twins: Twins) -> Allowance:
     return relative + SCALING_ROUNDING, absolute * scaling
 
 
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where the used components of each expert are, in both adapters.
+
+    Attributes:
+        first: [E, K], positions in the first adapter, in order; 0 where there are fewer than K.
+        second: the same in the second.
+        is_used: [E, K], which of the K positions count.
+        is_alike: [E], whether both have as many components.
+    """
+
+    first: NDArray[np.intp]
+    second: NDArray[np.intp]
+    is_used: Mask
+    is_alike: Mask
+
+    @classmethod
+    def of(cls, used: tuple[Mask, Mask]) -> "_Places":
+        """Return the places of what is used."""
+        counts, others = (np.count_nonzero(one, axis=1) for one in used)
+        most = int(np.minimum(counts, others).max(initial=0))
+        first, second = (np.argsort(~one, axis=1, kind="stable")[:, :most] for one in used)
+        is_used = np.arange(most) < np.minimum(counts, others)[:, None]
+        return cls(first, second, is_used, counts == others)
+
+    def groups(self, experts: slice) -> Iterator[tuple["_Places", Mask]]:
+        """Yield the distinct rows among some experts, one at a time, and which experts have it."""
+        rows = np.concatenate([self.first[experts], self.second[experts], self.is_used[experts]], 1)
+        _, firsts, numbers = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+        for number, index in enumerate(firsts):
+            yield self.at(slice(index, index + 1)), numbers.reshape(-1) == number
+
+    def at(self, experts: slice) -> "_Places":
+        """Return those of some experts."""
+        return _Places(
+            self.first[experts], self.second[experts], self.is_used[experts], self.is_alike[experts]
+        )
+
+
 def _iter_matches(
-    a: Twins, b: Twins, used: tuple[Mask, Mask], allowed: tuple[Allowance, Allowance]
-) -> Iterator[bool]:
-    """Yield for each expert whether both factors match; a shared A is looked at once."""
-    last, is_match_of_a = None, False
-    for expert, components in enumerate(zip(*used, strict=True)):
-        first, second = components
-        if np.count_nonzero(first) != np.count_nonzero(second):
-            yield False
+    twins: Twins, places: _Places, allowed: Allowance, files: OpenFiles
+) -> Iterator[tuple[slice, Mask]]:
+    """Yield experts and whether a part of the factor matches in each."""
+    for part in twins.iter_parts(WIDE_ELEMENTS):
+        if twins.experts > 1:
+            experts = slice(*part.experts)
+            yield experts, _find_matches(twins, part, places.at(experts), allowed, files)
             continue
-        key = (min(expert, a.experts - 1), first.tobytes(), second.tobytes())
-        if key != last:
-            is_match_of_a, last = _is_match(a, expert, components, allowed[0]), key
-        yield is_match_of_a and _is_match(b, expert, components, allowed[1])
+        everyone = slice(0, len(places.is_alike))
+        is_match = np.ones(len(places.is_alike), np.bool_)
+        for group, members in places.groups(everyone):
+            is_match[members] = _find_matches(twins, part, group, allowed, files)
+        yield everyone, is_match
 
 
-def _is_match(twins: Twins, expert: int, used: tuple[Mask, Mask], allowed: Allowance) -> bool:
+def _find_matches(
+    twins: Twins, part: Part, places: _Places, allowed: Allowance, files: OpenFiles
+) -> Mask:
+    """Return for each expert of a part whether its used components match."""
+    first, second = twins.first, twins.second
+    unused = ~places.is_used[:, None, :]
+    if twins.is_alike and allowed == _EXACT:
+        one = _pick(first.load(part, files), places.first)
+        other = _pick(second.load(part, files), places.second)
+        is_match: Mask = ((one == other) | unused).all(axis=(1, 2))
+        if is_match.all():
+            return is_match
+    wide = _pick(first.load_numbers(part, files), places.first)
+    other_wide = _pick(second.load_numbers(part, files), places.second)
     relative, absolute = allowed
-    for first, second in twins.iter_rows(expert):
-        one, other = first[:, used[0]], second[:, used[1]]
-        if allowed == _EXACT:
-            is_match = np.array_equal(one, other)
-        else:
-            limit = relative * np.maximum(abs(one), abs(other)) + absolute
-            is_match = bool((abs(one - other) <= limit).all())
-        if not is_match:
-            return False
-    return True
+    limit = relative * np.maximum(abs(wide), abs(other_wide)) + absolute
+    is_near = (abs(wide - other_wide) <= limit) | unused
+    return np.asarray(is_near.all(axis=(1, 2)))
+
+
+def _pick(block: RawArray, places: NDArray[np.intp]) -> RawArray:
+    """Return the components [e, rows, K] of a block [1 or e, rows, R]."""
+    if places.shape[1] == block.shape[2] and (places == np.arange(block.shape[2])).all():
+        return block
+    shape = (len(places), *block.shape[1:])
+    return np.take_along_axis(np.broadcast_to(block, shape), places[:, None, :], axis=2)

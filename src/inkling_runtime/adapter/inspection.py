@@ -7,7 +7,8 @@ group is compared, so that the answer stays instant at any file size.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from inkling_runtime.adapter.adapter import Adapter, AdapterModule
+from inkling_runtime.adapter.adapter import Adapter
+from inkling_runtime.adapter.adapter_module import AdapterModule
 from inkling_runtime.adapter.coverage import Coverage, compare
 from inkling_runtime.adapter.layouts import Layout
 from inkling_runtime.adapter.model_spec import ModelSpec
@@ -84,14 +85,16 @@ def _expert_form(group: Group, modules: list[AdapterModule], pairs: SitePairs) -
 
 
 def _form_of(module: AdapterModule, pairs: SitePairs) -> str:
-    layout = module.parsed.row.layout
+    layout, pair = module.parsed.row.layout, pairs.get(module.sites[0])
+    if pair is not None and len(module.tensors) == 1:
+        kind = "shared-outer" if pair.is_shared_outer else "shared inner factor"
+        return f"{kind}, the other factor per expert"
     if layout is Layout.NUMBERED:
         return "per expert, one 2-D pair each"
     if layout.is_packed:
         return "packed (PEFT)"
     if layout is Layout.FLAT:
         return "shared-outer, flat 2-D"
-    pair = pairs.get(module.sites[0])
     if pair is None:
         return "3-D"
     return "shared-outer, 3-D" if pair.is_shared_outer else "per expert, 3-D"

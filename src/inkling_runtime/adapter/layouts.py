@@ -5,8 +5,9 @@ guessed from dimensions. Letters: R rank, E experts, I inner width, H hidden wid
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 
 from inkling_runtime.adapter.moves import (
     Array,
@@ -29,11 +30,16 @@ class Layout(Enum):
     GATE_UP_INTERLEAVED: the same with B rows g0, u0, g1, u1 and so on.
     STACK: A [1 or E, R, in], B [1 or E, out, R].
     STACK_GATE_UP: the same with B rows [gate; up] within each expert.
+    STACK_GATE_UP_INTERLEAVED: the same with B rows g0, u0, g1, u1 and so on.
     FLAT: experts side by side: A [R, H], B [E·I, R]; down A [R, E·I], B [H, R].
     NUMBERED: one MATRIX per expert, the expert's number in the name.
     PACKED: PEFT's form of a 3-D parameter: A [E·R, in] with the expert slowest,
         B [out, R·E] with the expert fastest.
     PACKED_GATE_UP: the same with B rows [gate; up].
+    PACKED_SWAPPED, PACKED_GATE_UP_SWAPPED: of PEFT before 0.19.1, in and out exchanged:
+        A [E·R, out] with the expert slowest, B [in, R·E] with the expert fastest.
+    PACKED_BLOCKS, PACKED_GATE_UP_BLOCKS: of Unsloth, PACKED with the expert slower than the rank
+        in B as well: B [out, E·R].
     QKVR: q, k, v and r fused: A [R or 4R, H], B rows [q; k; v; r].
     """
 
@@ -42,16 +48,21 @@ class Layout(Enum):
     GATE_UP_INTERLEAVED = "gate_up interleaved"
     STACK = "3-D stack"
     STACK_GATE_UP = "3-D stack of gate_up"
+    STACK_GATE_UP_INTERLEAVED = "3-D stack of gate_up interleaved"
     FLAT = "flat"
     NUMBERED = "one 2-D pair per expert"
     PACKED = "packed"
     PACKED_GATE_UP = "packed gate_up"
+    PACKED_SWAPPED = "packed, in and out exchanged"
+    PACKED_GATE_UP_SWAPPED = "packed gate_up, in and out exchanged"
+    PACKED_BLOCKS = "packed expert by expert"
+    PACKED_GATE_UP_BLOCKS = "packed gate_up expert by expert"
     QKVR = "fused q, k, v, r"
 
     @property
     def ndim(self) -> int:
         """Number of dimensions of both tensors."""
-        return 3 if self in (Layout.STACK, Layout.STACK_GATE_UP) else 2
+        return 3 if self in _STACKS else 2
 
     @property
     def form(self) -> Form:
@@ -65,7 +76,10 @@ class Layout(Enum):
     @property
     def is_packed(self) -> bool:
         """Whether the tensors' rank dimension is E·R, so that R must come from the config."""
-        return self in (Layout.PACKED, Layout.PACKED_GATE_UP)
+        return self in _UNPACKERS
+
+
+_STACKS = (Layout.STACK, Layout.STACK_GATE_UP, Layout.STACK_GATE_UP_INTERLEAVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,31 +148,62 @@ def _decode_halves(stored: Stored) -> dict[SiteKind, Pair]:
 
 
 def _decode_interleaved(stored: Stored) -> dict[SiteKind, Pair]:
-    if stored.b.shape[0] % 2:
-        raise ValueError(f"B has {stored.b.shape[0]} rows for gate and up, expected an even number")
+    axis = len(stored.b.shape) - 2
+    rows = stored.b.shape[axis]
+    if rows % 2:
+        raise ValueError(f"B has {rows} rows for gate and up, expected an even number")
+    form = Form.STACK if len(stored.b.shape) == 3 else Form.MATRIX
     gate, up = stored.kinds
     return {
-        gate: Pair(stored.a, every_second(stored.b, 0, 0), stored.scaling, Form.MATRIX),
-        up: Pair(stored.a, every_second(stored.b, 0, 1), stored.scaling, Form.MATRIX),
+        gate: Pair(stored.a, every_second(stored.b, axis, 0), stored.scaling, form),
+        up: Pair(stored.a, every_second(stored.b, axis, 1), stored.scaling, form),
     }
 
 
-def _unpack(stored: Stored) -> Stored:
-    """Return a packed module as a stack: A [E, R, in], B [E, out, R]."""
-    rank, (rows, inner), (out, columns) = stored.rank, stored.a.shape, stored.b.shape
+def _decode_packed(layout: Layout, stored: Stored) -> dict[SiteKind, Pair]:
+    rank, rows, columns = stored.rank, stored.a.shape[0], stored.b.shape[1]
     if rows % rank or columns != rows:
         raise ValueError(
             f"A has {rows} rows and B {columns} columns, "
             f"expected the same multiple of the rank {rank}"
         )
+    a, b = _UNPACKERS[layout](stored.a, stored.b, rank)
+    unpacked = replace(stored, a=a, b=b)
+    return _decode_halves(unpacked) if len(stored.kinds) == 2 else _decode_stack(unpacked)
+
+
+def _unpack(a: Array, b: Array, rank: int) -> tuple[Array, Array]:
+    """Return PEFT's A [E·R, in] and B [out, R·E] as [E, R, in] and [E, out, R]."""
+    rows, inner = a.shape
     experts = rows // rank
-    return Stored(
-        reshape(stored.a, experts, rank, inner),
-        permute(reshape(stored.b, out, rank, experts), 2, 0, 1),
-        rank,
-        stored.scaling,
-        stored.kinds,
-    )
+    packed = reshape(b, b.shape[0], rank, experts)
+    return reshape(a, experts, rank, inner), permute(packed, 2, 0, 1)
+
+
+def _unpack_swapped(a: Array, b: Array, rank: int) -> tuple[Array, Array]:
+    """Return A [E·R, out] and B [in, R·E] as [E, R, in] and [E, out, R]: each is the other's."""
+    rows, out = a.shape
+    experts = rows // rank
+    packed = reshape(b, b.shape[0], rank, experts)
+    return permute(packed, 2, 1, 0), permute(reshape(a, experts, rank, out), 0, 2, 1)
+
+
+def _unpack_blocks(a: Array, b: Array, rank: int) -> tuple[Array, Array]:
+    """Return A [E·R, in] and B [out, E·R] as [E, R, in] and [E, out, R]."""
+    rows, inner = a.shape
+    experts = rows // rank
+    packed = reshape(b, b.shape[0], experts, rank)
+    return reshape(a, experts, rank, inner), permute(packed, 1, 0, 2)
+
+
+_UNPACKERS: dict[Layout, Callable[[Array, Array, int], tuple[Array, Array]]] = {
+    Layout.PACKED: _unpack,
+    Layout.PACKED_GATE_UP: _unpack,
+    Layout.PACKED_SWAPPED: _unpack_swapped,
+    Layout.PACKED_GATE_UP_SWAPPED: _unpack_swapped,
+    Layout.PACKED_BLOCKS: _unpack_blocks,
+    Layout.PACKED_GATE_UP_BLOCKS: _unpack_blocks,
+}
 
 
 def _decode_qkvr(stored: Stored) -> dict[SiteKind, Pair]:
@@ -182,11 +227,11 @@ _DECODERS: dict[Layout, Callable[[Stored], dict[SiteKind, Pair]]] = {
     Layout.GATE_UP_INTERLEAVED: _decode_interleaved,
     Layout.STACK: _decode_stack,
     Layout.STACK_GATE_UP: _decode_halves,
+    Layout.STACK_GATE_UP_INTERLEAVED: _decode_interleaved,
     Layout.FLAT: _decode_flat,
     Layout.NUMBERED: _decode_matrix,
-    Layout.PACKED: lambda stored: _decode_stack(_unpack(stored)),
-    Layout.PACKED_GATE_UP: lambda stored: _decode_halves(_unpack(stored)),
     Layout.QKVR: _decode_qkvr,
+    **{layout: partial(_decode_packed, layout) for layout in _UNPACKERS},
 }
 
 

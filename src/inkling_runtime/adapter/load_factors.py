@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 
-from inkling_runtime.adapter.arrays import load, typed
+from inkling_runtime.adapter.arrays import load
 from inkling_runtime.adapter.factors import SiteFactors, to_float32
 from inkling_runtime.adapter.model_spec import ModelSpec
 from inkling_runtime.adapter.pairs import Form, Pair, to_stack
+from inkling_runtime.adapter.rounding import typed
 from inkling_runtime.adapter.sites import Site
 
 

@@ -1,19 +1,44 @@
 """Moves: lazy arrays that say where bytes come from, without touching one.
 
 Data, not work: a conversion is a tree of moves over tensors of the source file, built and
-inspected from headers alone, and evaluated by `arrays.load`. Every move but `Scale` only moves
-elements, so bf16 needs no arithmetic and the result is exact to the byte.
+inspected from headers alone, and evaluated by `arrays.load_box`. Elements are only moved here, so
+bf16 needs no arithmetic and the result is exact to the byte; what rounds is in `arithmetic`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
-from inkling_runtime.adapter.safetensors_file import TensorInfo
+from inkling_runtime.adapter.safetensors_file import DTYPE_BITS, TensorInfo
 
 Shape: TypeAlias = tuple[int, ...]
+
+
+class Array(Protocol):
+    """A lazy array: a safetensors dtype, a shape, the arrays that its elements come from."""
+
+    @property
+    def dtype(self) -> str:
+        """The safetensors dtype."""
+
+    @property
+    def shape(self) -> Shape:
+        """The sizes of all axes."""
+
+    @property
+    def inputs(self) -> "tuple[Array, ...]":
+        """The arrays that it takes its elements from."""
+
+    @property
+    def verb(self) -> str | None:
+        """What happens to the bytes, in a word; None where they stay as they are."""
+
+
+def nbytes_of(array: Array) -> int:
+    """Return the size of an array in bytes."""
+    return DTYPE_BITS[array.dtype] * prod(array.shape) // 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +58,16 @@ class Read:
         """The shape on disk."""
         return self.tensor.shape
 
+    @property
+    def inputs(self) -> tuple[Array, ...]:
+        """What it takes its elements from."""
+        return ()
+
+    @property
+    def verb(self) -> str | None:
+        """What happens to the bytes."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class Zeros:
@@ -41,12 +76,22 @@ class Zeros:
     dtype: str
     shape: Shape
 
+    @property
+    def inputs(self) -> tuple[Array, ...]:
+        """What it takes its elements from."""
+        return ()
+
+    @property
+    def verb(self) -> str | None:
+        """What happens to the bytes."""
+        return "pad"
+
 
 @dataclass(frozen=True, slots=True)
 class Reshape:
     """The same elements in the same order under another shape."""
 
-    source: "Array"
+    source: Array
     shape: Shape
 
     @property
@@ -54,12 +99,22 @@ class Reshape:
         """The source's dtype."""
         return self.source.dtype
 
+    @property
+    def inputs(self) -> tuple[Array, ...]:
+        """What it takes its elements from."""
+        return (self.source,)
+
+    @property
+    def verb(self) -> str | None:
+        """What happens to the bytes."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class Permute:
     """Axes in another order."""
 
-    source: "Array"
+    source: Array
     axes: tuple[int, ...]
 
     @property
@@ -72,12 +127,22 @@ class Permute:
         """The source's sizes in the new order."""
         return tuple(self.source.shape[axis] for axis in self.axes)
 
+    @property
+    def inputs(self) -> tuple[Array, ...]:
+        """What it takes its elements from."""
+        return (self.source,)
+
+    @property
+    def verb(self) -> str | None:
+        """What happens to the bytes."""
+        return "permute"
+
 
 @dataclass(frozen=True, slots=True)
 class Slice:
     """Elements `start, start+step, … < stop` along one axis."""
 
-    source: "Array"
+    source: Array
     axis: int
     start: int
     stop: int
@@ -95,12 +160,22 @@ class Slice:
         sizes[self.axis] = len(range(self.start, self.stop, self.step))
         return tuple(sizes)
 
+    @property
+    def inputs(self) -> tuple[Array, ...]:
+        """What it takes its elements from."""
+        return (self.source,)
+
+    @property
+    def verb(self) -> str | None:
+        """What happens to the bytes."""
+        return "de-interleave" if self.step > 1 else "split"
+
 
 @dataclass(frozen=True, slots=True)
 class Join:
     """Arrays one after another along one axis."""
 
-    sources: tuple["Array", ...]
+    sources: tuple[Array, ...]
     axis: int
 
     @property
@@ -115,13 +190,23 @@ class Join:
         sizes[self.axis] = sum(source.shape[self.axis] for source in self.sources)
         return tuple(sizes)
 
+    @property
+    def inputs(self) -> tuple[Array, ...]:
+        """What it takes its elements from."""
+        return self.sources
+
+    @property
+    def verb(self) -> str | None:
+        """What happens to the bytes."""
+        return "join"
+
 
 @dataclass(frozen=True, slots=True)
 class Interleave:
     """Rows of two arrays in turn along one axis: a0, b0, a1, b1 and so on."""
 
-    first: "Array"
-    second: "Array"
+    first: Array
+    second: Array
     axis: int
 
     @property
@@ -136,12 +221,22 @@ class Interleave:
         sizes[self.axis] *= 2
         return tuple(sizes)
 
+    @property
+    def inputs(self) -> tuple[Array, ...]:
+        """What it takes its elements from."""
+        return (self.first, self.second)
+
+    @property
+    def verb(self) -> str | None:
+        """What happens to the bytes."""
+        return "interleave"
+
 
 @dataclass(frozen=True, slots=True)
 class Expand:
     """A leading axis of 1 repeated `count` times."""
 
-    source: "Array"
+    source: Array
     count: int
 
     @property
@@ -154,26 +249,15 @@ class Expand:
         """The source's shape with `count` in front."""
         return (self.count, *self.source.shape[1:])
 
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """Elements times a factor, rounded to nearest even in the dtype: the one inexact move."""
-
-    source: "Array"
-    factor: float
+    @property
+    def inputs(self) -> tuple[Array, ...]:
+        """What it takes its elements from."""
+        return (self.source,)
 
     @property
-    def dtype(self) -> str:
-        """The source's dtype."""
-        return self.source.dtype
-
-    @property
-    def shape(self) -> Shape:
-        """The source's shape."""
-        return self.source.shape
-
-
-Array: TypeAlias = Read | Zeros | Reshape | Permute | Slice | Join | Interleave | Expand | Scale
+    def verb(self) -> str | None:
+        """What happens to the bytes."""
+        return "expand"
 
 
 def reshape(source: Array, *shape: int) -> Array:
@@ -198,12 +282,21 @@ def cut(source: Array, axis: int, start: int, stop: int) -> Array:
     """Return a contiguous part along an axis; the same array when it is all of it."""
     if (start, stop) == (0, source.shape[axis]):
         return source
+    if axis == 0 and isinstance(source, Expand):
+        return expand(source.source, stop - start)
     return Slice(source, axis, start, stop)
 
 
 def entry(source: Array, index: int) -> Array:
     """Return one entry along the leading axis, without that axis."""
     return reshape(cut(source, 0, index, index + 1), *source.shape[1:])
+
+
+def entries(source: Array) -> list[Array]:
+    """Return all entries along the leading axis, without that axis."""
+    if isinstance(source, Join) and source.axis == 0:
+        return [one for part in source.sources for one in entries(part)]
+    return [entry(source, index) for index in range(source.shape[0])]
 
 
 def every_second(source: Array, axis: int, start: int) -> Array:
@@ -272,11 +365,6 @@ def pad(source: Array, axis: int, size: int) -> Array:
     return join([source, Zeros(source.dtype, tuple(zeros))], axis)
 
 
-def scale(source: Array, factor: float) -> Array:
-    """Return `source` times a factor; the same array for 1."""
-    return source if factor == 1 else Scale(source, factor)
-
-
 def block_diagonal(blocks: Sequence[Array]) -> Array:
     """Return [..., Σ rows, Σ columns] with the blocks on the diagonal and zeros elsewhere."""
     if len(blocks) == 1:
@@ -295,48 +383,22 @@ def block_diagonal(blocks: Sequence[Array]) -> Array:
     return join(rows, axis)
 
 
-_VERBS: dict[type, str] = {
-    Zeros: "pad",
-    Permute: "permute",
-    Join: "join",
-    Interleave: "interleave",
-    Expand: "expand",
-    Scale: "scale",
-}
-
-
 def verbs(array: Array) -> tuple[str, ...]:
     """Return what happens to the bytes, outermost first: `("interleave", "split")`, or `copy`."""
-    found: dict[str, None] = {}
-    pending: list[Array] = [array]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, Slice):
-            found["de-interleave" if node.step > 1 else "split"] = None
-        elif type(node) in _VERBS:
-            found[_VERBS[type(node)]] = None
-        pending += inputs(node)
+    found = dict.fromkeys(node.verb for node in iter_nodes(array) if node.verb is not None)
     return tuple(found) or ("copy",)
 
 
-def inputs(array: Array) -> tuple[Array, ...]:
-    """Return the arrays that a move takes its elements from."""
-    if isinstance(array, Read | Zeros):
-        return ()
-    if isinstance(array, Join):
-        return array.sources
-    if isinstance(array, Interleave):
-        return (array.first, array.second)
-    return (array.source,)
+def iter_nodes(array: Array) -> Iterator[Array]:
+    """Yield an array and all that it is made of, depth first, the first input before the second."""
+    pending = [array]
+    while pending:
+        node = pending.pop()
+        yield node
+        pending += reversed(node.inputs)
 
 
 def iter_reads(array: Array) -> Sequence[Read]:
     """Return the tensors that a move reads, each once, in order of first use."""
-    found: dict[str, Read] = {}
-    pending: list[Array] = [array]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, Read):
-            found.setdefault(node.tensor.name, node)
-        pending += reversed(inputs(node))
-    return list(found.values())
+    reads = (node for node in iter_nodes(array) if isinstance(node, Read))
+    return list({(read.path, read.tensor.name): read for read in reads}.values())

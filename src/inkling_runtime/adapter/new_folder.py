@@ -1,13 +1,21 @@
 """A folder that is absent or whole: written beside its place, flushed, renamed."""
 
 import errno
-import glob
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
+from inkling_runtime.adapter.disk_errors import MAKE_ROOM, disk_error
+from inkling_runtime.adapter.interrupts import interrupts_held
+from inkling_runtime.adapter.renames import rename_new, replace
+from inkling_runtime.adapter.sibling_folder import (
+    aside_name,
+    locked_sibling,
+    remove_folder,
+    remove_moved_away,
+)
 from inkling_runtime.errors import InklingError
 
 
@@ -25,93 +33,131 @@ def require_new(out: Path, overwrite: bool, marker: str) -> None:
             does not exist.
     """
     try:
-        _require_free(out, overwrite, marker)
+        if out.is_symlink():
+            raise InklingError(f"`{out}` is a link, expected a folder to be made")
+        if out.exists():
+            _require_replaceable(out, overwrite, marker)
+        elif not out.absolute().parent.is_dir():
+            raise InklingError(f"`{out.parent}` does not exist", "make the folder first")
     except OSError as error:
-        raise InklingError(f"`{out}` cannot be written: {error.strerror or error}") from error
+        raise disk_error(error, out) from error
 
 
-def _require_free(out: Path, overwrite: bool, marker: str) -> None:
-    if out.is_symlink():
-        raise InklingError(f"`{out}` is a link, expected a folder to be made")
-    if out.exists() and not out.is_dir():
+def _require_replaceable(out: Path, overwrite: bool, marker: str) -> None:
+    if not out.is_dir():
         raise InklingError(f"`{out}` is a file, expected a folder to be made")
-    if out.exists() and not overwrite:
+    if not overwrite:
         raise InklingError(f"`{out}` exists", "pass `--overwrite` to replace it")
-    if out.exists() and not (out / marker).exists() and any(out.iterdir()):
+    if not (out / marker).exists() and any(out.iterdir()):
         raise InklingError(
             f"`{out}` holds no `{marker}`, so it is not replaced", "remove it, or choose another"
         )
-    if not out.absolute().parent.is_dir():
-        raise InklingError(f"`{out.parent}` does not exist", "make the folder first")
+    if out.is_mount():
+        raise InklingError(
+            f"`{out}` is a mount point, expected a folder that can be replaced",
+            "choose a folder inside it",
+        )
 
 
 @contextmanager
-def new_folder(out: Path, overwrite: bool) -> Iterator[Path]:
+def new_folder(out: Path, overwrite: bool, nbytes: int = 0) -> Iterator[Path]:
     """Yield a temporary sibling of `out` that becomes `out` when the block ends well.
 
     The sibling is removed on any exception, Ctrl-C included; siblings that a killed process left
     are removed first.
+
+    Args:
+        out: the folder, as `require_new` accepts it.
+        overwrite: whether one that is there is replaced.
+        nbytes: what will be written, 0 where that is not known.
+
+    Raises:
+        InklingError: there is no room for it, the operating system refuses, or another process
+            is writing `out` or made it meanwhile.
     """
-    out = out.absolute()
-    _remove_leftovers(out, "tmp")
-    folder = out.with_name(f".{out.name}.tmp-{os.getpid()}")
     try:
-        folder.mkdir()
-        yield folder
-        _sync_folder(folder)
-        _rename(folder, out, overwrite)
-        _remove_leftovers(out, "old")
-        _sync_folder(out.parent)
+        place = _place_of(out)
+        _require_room(place.parent, out, nbytes)
+        with locked_sibling(place, out) as folder, _opened(place, overwrite) as old:
+            yield folder
+            _sync_folder(folder)
+            with interrupts_held():
+                _put_in_place(folder, place, out, old)
     except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise InklingError(f"the disk is full, `{out}` was not written") from error
-        raise InklingError(f"`{out}` cannot be written: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        raise disk_error(error, out, nbytes) from error
 
 
-def _rename(folder: Path, out: Path, overwrite: bool) -> None:
-    if not (overwrite and out.exists()):
-        folder.rename(out)
+def _place_of(out: Path) -> Path:
+    """Return the absolute path of a folder; none of its parents is a link."""
+    return out.resolve() if out.name in ("", "..") else out.parent.resolve() / out.name
+
+
+def _require_room(parent: Path, out: Path, nbytes: int) -> None:
+    free = shutil.disk_usage(parent).free
+    if nbytes > free:
+        raise InklingError(
+            f"`{out}` needs {nbytes:,} bytes, the disk has {free:,} bytes free", MAKE_ROOM
+        )
+
+
+@contextmanager
+def _opened(place: Path, overwrite: bool) -> Iterator[int | None]:
+    """Yield a descriptor of the folder to be replaced, None where there is none."""
+    if not (overwrite and place.exists()):
+        yield None
         return
-    old = out.with_name(f".{out.name}.old-{os.getpid()}")
-    out.rename(old)
+    descriptor = os.open(place, os.O_RDONLY)
     try:
-        folder.rename(out)
-    except BaseException:
-        old.rename(out)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
-def _remove_leftovers(out: Path, kind: str) -> None:
-    """Remove siblings of processes that are no longer there.
+def _put_in_place(folder: Path, place: Path, out: Path, old: int | None) -> None:
+    """Rename a finished folder, and remove what it replaces once the new name is on the disk."""
+    if old is None or not _is_at(place, old):
+        rename_new(folder, place)
+        _confirm(place, out)
+    else:
+        moved = replace(folder, place, aside_name(place))
+        try:
+            _confirm(place, out)
+        finally:
+            remove_folder(moved)
+    remove_moved_away(place)
 
-    `tmp` are parts of a result; `old` is what a process that was killed in the exchange had moved
-    away, so it must stay until a new folder is in its place.
-    """
-    for folder in out.parent.glob(glob.escape(f".{out.name}.{kind}-") + "*"):
-        pid = folder.name.rpartition("-")[2]
-        if pid.isdecimal() and not _is_running(int(pid)):
-            shutil.rmtree(folder, ignore_errors=True)
 
-
-def _is_running(pid: int) -> bool:
-    if pid == os.getpid():
-        return False
+def _is_at(place: Path, descriptor: int) -> bool:
+    """Return whether a name is still that of an open folder."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return os.path.samestat(os.lstat(place), os.fstat(descriptor))
+    except FileNotFoundError:
         return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
+
+
+def _confirm(place: Path, out: Path) -> None:
+    """Flush the new name of a folder."""
+    try:
+        _sync_folder(place.parent)
+    except OSError as error:
+        raise InklingError(
+            f"`{out}` is whole, but the disk does not confirm its name: {error.strerror}",
+            "look whether the disk is sound",
+        ) from error
 
 
 def _sync_folder(folder: Path) -> None:
-    with suppress(OSError):
+    """Flush the names in a folder, where the file system can do that."""
+    try:
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_FLUSH:
+            raise
+
+
+_NO_FLUSH = (errno.EINVAL, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM, errno.EBADF)
+"""What a file system answers that does not flush folders, or lets nobody look into one."""

@@ -9,18 +9,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from inkling_runtime.adapter.arithmetic import scale
 from inkling_runtime.adapter.moves import (
     Array,
     Zeros,
     block_diagonal,
     cut,
-    entry,
+    entries,
     expand,
     join,
     pad,
     permute,
     reshape,
-    scale,
 )
 
 ArrayQuestion = Callable[[Array], bool]
@@ -102,8 +102,7 @@ def to_flat(pair: Pair) -> Pair:
 
 def _to_flat_by_blocks(pair: Pair, experts: int) -> Pair:
     a_all, b_all = expand_experts(pair.a, experts), expand_experts(pair.b, experts)
-    a_blocks = [entry(a_all, e) for e in range(experts)]
-    b_blocks = [entry(b_all, e) for e in range(experts)]
+    a_blocks, b_blocks = entries(a_all), entries(b_all)
     if pair.is_down:
         a, b = block_diagonal(a_blocks), join(b_blocks, 1)
     else:
@@ -114,6 +113,12 @@ def _to_flat_by_blocks(pair: Pair, experts: int) -> Pair:
 def expand_experts(factor: Array, experts: int) -> Array:
     """Return a stack's factor with a leading size of `experts`."""
     return expand(factor, experts) if factor.shape[0] == 1 else factor
+
+
+def expand_to_experts(pair: Pair) -> Pair:
+    """Return a stack with both factors stored once per expert."""
+    experts = pair.experts
+    return replace(pair, a=expand_experts(pair.a, experts), b=expand_experts(pair.b, experts))
 
 
 def collapse(pair: Pair, is_repeated: ArrayQuestion) -> Pair:

@@ -92,6 +92,8 @@ class SafetensorsFile:
     tensors: Mapping[str, TensorInfo]
     metadata: Mapping[str, str]
     file_size: int
+    mtime_ns: int
+    """When the file was last changed, as of its header."""
 
 
 def read_header(path: Path, *, keeps_last: bool = False) -> SafetensorsFile:
@@ -110,7 +112,7 @@ def read_header(path: Path, *, keeps_last: bool = False) -> SafetensorsFile:
             text = _read_header_bytes(file, path, status.st_size)
     except OSError as error:
         raise InklingError(f"`{path}` cannot be read: {error.strerror or error}") from error
-    return _parse_header(text, path, status.st_size, keeps_last)
+    return _parse_header(text, path, status, keeps_last)
 
 
 def _read_header_bytes(file: BinaryIO, path: Path, file_size: int) -> bytes:
@@ -139,7 +141,7 @@ def _read_header_bytes(file: BinaryIO, path: Path, file_size: int) -> bytes:
 
 
 def _parse_header(
-    text: bytes, path: Path, file_size: int, keeps_last: bool = False
+    text: bytes, path: Path, status: os.stat_result, keeps_last: bool = False
 ) -> SafetensorsFile:
     if not text.startswith(b"{"):
         raise InklingError(f"the header of `{path}` does not begin with an opening brace")
@@ -147,8 +149,8 @@ def _parse_header(
     metadata = _parse_metadata(header.pop("__metadata__", {}), path)
     data_start = 8 + len(text)
     tensors = {name: _parse_tensor(name, entry, data_start, path) for name, entry in header.items()}
-    _require_tiled(tensors.values(), data_start, file_size, path)
-    return SafetensorsFile(path, tensors, metadata, file_size)
+    _require_tiled(tensors.values(), data_start, status.st_size, path)
+    return SafetensorsFile(path, tensors, metadata, status.st_size, status.st_mtime_ns)
 
 
 def _parse_object(data: bytes, where: str, keeps_last: bool) -> dict[str, Any]:

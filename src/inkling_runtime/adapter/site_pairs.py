@@ -5,14 +5,16 @@ bytes? is this block zero?) go through `Contents`, so that the same code plans f
 or with the numbers at hand.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from inkling_runtime.adapter.adapter import Adapter, AdapterModule, sound_part
+from inkling_runtime.adapter.adapter import Adapter, sound_part
+from inkling_runtime.adapter.adapter_module import AdapterModule, Halves, find_halves
 from inkling_runtime.adapter.layouts import Layout, Stored, decode
 from inkling_runtime.adapter.model_spec import ModelSpec
-from inkling_runtime.adapter.moves import Array, Read, stack
+from inkling_runtime.adapter.moves import Array, Read, reshape, stack
 from inkling_runtime.adapter.pairs import Form, Pair, collapse, untie
+from inkling_runtime.adapter.safetensors_file import TensorInfo
 from inkling_runtime.adapter.sites import Site, SiteKind
 from inkling_runtime.errors import InklingError
 
@@ -55,13 +57,18 @@ def gather_pairs(adapter: Adapter, spec: ModelSpec | None, contents: Contents) -
     """
     pairs: SitePairs = {}
     numbered: dict[Site, list[AdapterModule]] = {}
+    halves = find_halves(adapter.modules)
     for module in adapter.modules:
+        if len(module.tensors) == 1 and module.sites[0] in halves:
+            continue
         if module.parsed.row.layout is Layout.NUMBERED:
             numbered.setdefault(module.sites[0], []).append(module)
             continue
         pairs.update(_decode_module(adapter, module, spec))
     for site, modules in numbered.items():
         pairs[site] = _stack_experts(adapter, site, modules, spec)
+    for site, both in halves.items():
+        pairs[site] = _join_halves(adapter, site, both, spec)
     for site, pair in pairs.items():
         pairs[site] = collapse(pair, contents.is_repeated)
     _untie_all(pairs, contents)
@@ -95,13 +102,17 @@ def _stored(adapter: Adapter, module: AdapterModule, spec: ModelSpec | None) -> 
     if module.parsed.row.layout is Layout.QKVR:
         out_features = _widths_of(adapter, module, spec)
     return Stored(
-        Read(adapter.file.path, module.a),
-        Read(adapter.file.path, module.b),
+        _read(adapter, module.a),
+        _read(adapter, module.b),
         module.rank,
         module.scaling,
         module.parsed.row.kinds,
         out_features,
     )
+
+
+def _read(adapter: Adapter, tensor: TensorInfo) -> Read:
+    return Read(adapter.file.path_of(tensor.name), tensor)
 
 
 def _widths_of(adapter: Adapter, module: AdapterModule, spec: ModelSpec | None) -> tuple[int, ...]:
@@ -121,6 +132,38 @@ def _widths_of(adapter: Adapter, module: AdapterModule, spec: ModelSpec | None) 
 def _stack_experts(
     adapter: Adapter, site: Site, modules: list[AdapterModule], spec: ModelSpec | None
 ) -> Pair:
+    _require_all_experts(adapter, site, modules, spec)
+    pairs = [_decode_module(adapter, module, spec)[site] for module in modules]
+    shapes = {(p.a.shape, p.b.shape, p.scaling, p.a.dtype, p.b.dtype) for p in pairs}
+    if len(shapes) != 1:
+        raise _unlike(adapter, site)
+    return Pair(
+        stack([pair.a for pair in pairs]),
+        stack([pair.b for pair in pairs]),
+        pairs[0].scaling,
+        Form.STACK,
+        site.kind.is_down,
+    )
+
+
+def _join_halves(adapter: Adapter, site: Site, halves: Halves, spec: ModelSpec | None) -> Pair:
+    """Return the stack of experts whose one factor is stored once, the other one by one."""
+    _require_all_experts(adapter, site, halves.numbered, spec)
+    modules = (halves.shared, *halves.numbered)
+    once, *each = [_read(adapter, module.tensors[0]) for module in modules]
+    if (
+        len({module.scaling for module in modules}) != 1
+        or len({(e.shape, e.dtype) for e in each}) != 1
+    ):
+        raise _unlike(adapter, site)
+    shared, stacked = reshape(once, 1, *once.shape[-2:]), stack(each)
+    a, b = (stacked, shared) if halves.shared.a is None else (shared, stacked)
+    return Pair(a, b, halves.shared.scaling, Form.STACK, site.kind.is_down)
+
+
+def _require_all_experts(
+    adapter: Adapter, site: Site, modules: Sequence[AdapterModule], spec: ModelSpec | None
+) -> None:
     experts = [module.parsed.expert for module in modules]
     expected = max(experts) + 1
     if spec is not None and site.layer < spec.num_layers:
@@ -133,18 +176,11 @@ def _stack_experts(
             f"`{adapter.path}` holds {len(experts)} of {expected} experts of `{site}`, "
             f"the first that does not fit is expert {lacking[0]}"
         )
-    pairs = [_decode_module(adapter, module, spec)[site] for module in modules]
-    shapes = {(p.a.shape, p.b.shape, p.scaling, p.a.dtype, p.b.dtype) for p in pairs}
-    if len(shapes) != 1:
-        raise InklingError(
-            f"the experts of `{site}` in `{adapter.path}` differ in shape, dtype or scaling"
-        )
-    return Pair(
-        stack([pair.a for pair in pairs]),
-        stack([pair.b for pair in pairs]),
-        pairs[0].scaling,
-        Form.STACK,
-        site.kind.is_down,
+
+
+def _unlike(adapter: Adapter, site: Site) -> InklingError:
+    return InklingError(
+        f"the experts of `{site}` in `{adapter.path}` differ in shape, dtype or scaling"
     )
 
 

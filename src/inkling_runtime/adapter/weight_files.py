@@ -32,16 +32,24 @@ def indexed_files(index: Path) -> list[Path]:
     Raises:
         InklingError: it is not readable or names a file that is not there.
     """
+    return sorted(set(read_weight_map(index).values()))
+
+
+def read_weight_map(index: Path) -> dict[str, Path]:
+    """Return tensor → the file that an index says it is in.
+
+    Raises:
+        InklingError: the index is not readable or names a file that is not there.
+    """
     weight_map = read_json_object(index).get("weight_map")
     if not isinstance(weight_map, dict):
         raise InklingError(f"`{index}` has no `weight_map` object")
-    names = sorted({str(name) for name in weight_map.values()})
-    shown = [shown_text(name) for name in names]
-    outside = [text for name, text in zip(names, shown, strict=True) if Path(name).name != name]
+    places = {tensor: str(name) for tensor, name in weight_map.items()}
+    names = sorted(set(places.values()))
+    outside = [shown_text(name) for name in names if Path(name).name != name]
     if outside:
         raise InklingError(f"`{index}` names files outside its folder: {format_names(outside)}")
-    files = [index.parent / name for name in names]
-    missing = [text for file, text in zip(files, shown, strict=True) if not file.is_file()]
+    missing = [shown_text(name) for name in names if not (index.parent / name).is_file()]
     if missing:
         raise InklingError(f"`{index}` names files that are not there: {format_names(missing)}")
-    return files
+    return {tensor: index.parent / name for tensor, name in places.items()}

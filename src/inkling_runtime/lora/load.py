@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from inkling_runtime.adapter.adapter import FACTOR_DTYPES
 from inkling_runtime.adapter.factors import SiteFactors
 from inkling_runtime.adapter.model_spec import ModelSpec
+from inkling_runtime.adapter.module_problems import FACTOR_DTYPES
 from inkling_runtime.adapter.sites import HEAD_SITE, Site, SiteShape
 from inkling_runtime.errors import InklingError
 from inkling_runtime.ops.lora_pair import LoraPair

@@ -17,7 +17,7 @@ from inkling_runtime.adapter.model_spec import ModelSpec
 from inkling_runtime.adapter.safetensors_file import read_header
 from inkling_runtime.adapter.weight_files import iter_weight_files
 from inkling_runtime.errors import InklingError, format_names
-from inkling_runtime.model.checkpoint_names import LAYOUTS, Layout, Move, Source
+from inkling_runtime.model.checkpoint_names import Layout, Move, Source, find_layout
 from inkling_runtime.model.mapped_tensors import FLOATS, StoredTensor, iter_tensors
 from inkling_runtime.model.parameters import (
     MODEL_PARAMETERS,
@@ -75,7 +75,7 @@ def load_checkpoint(
             other shapes than the config says, or the experts are quantised.
     """
     stored = _read_names(folder)
-    layout = _find_layout(stored, folder)
+    layout = find_layout(stored, folder)
     names = [name for name in stored if not name.startswith(layout.ignored)]
     adapter_names = [name for name in names if _ADAPTER_NAME.search(name)]
     names = [name for name in names if not _ADAPTER_NAME.search(name)]
@@ -103,17 +103,6 @@ def _read_names(folder: Path) -> dict[str, StoredTensor]:
                 )
             stored[name] = StoredTensor(path, info)
     return stored
-
-
-def _find_layout(stored: Mapping[str, StoredTensor], folder: Path) -> Layout:
-    for layout in LAYOUTS:
-        if any(name.startswith(layout.layers) for name in stored):
-            return layout
-    raise InklingError(
-        f"`{folder}` holds no Inkling text model: no tensor name begins with "
-        + " or ".join(f"`{layout.layers}`" for layout in LAYOUTS)
-        + (f", there are {format_names(sorted(stored))}" if stored else "")
-    )
 
 
 def _plan_steps(layout: Layout, spec: ModelSpec) -> dict[str, _Step]:

@@ -5,11 +5,16 @@ layout has them apart, or as contiguous halves. Nothing in a file tells the two 
 the names, and a wrong order gives wrong logits without any error.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 from inkling_runtime.adapter.model_spec import LayerSpec
+from inkling_runtime.errors import InklingError, format_names
+
+DRAFT_LAYERS = "model.mtp."
+"""Prefix of the draft layers, in every layout."""
 
 
 class Move(Enum):
@@ -94,7 +99,7 @@ RAW = Layout(
         ),
         "mlp.shared_experts.shared_w2_weight": Source("mlp.shared.w2", "S H F", Move.BESIDE),
     },
-    ignored=("model.mtp.", "model.visual.", "model.audio."),
+    ignored=(DRAFT_LAYERS, "model.visual.", "model.audio."),
 )
 
 
@@ -144,8 +149,24 @@ def _transformers(prefix: str, ignored: tuple[str, ...]) -> Layout:
     )
 
 
-TRANSFORMERS_TEXT = _transformers("model.", ("model.mtp.",))
+TRANSFORMERS_TEXT = _transformers("model.", (DRAFT_LAYERS,))
 TRANSFORMERS_MULTIMODAL = _transformers(
-    "model.language_model.", ("model.mtp.", "model.vision_tower.", "model.audio_tower.")
+    "model.language_model.", (DRAFT_LAYERS, "model.vision_tower.", "model.audio_tower.")
 )
 LAYOUTS = (RAW, TRANSFORMERS_MULTIMODAL, TRANSFORMERS_TEXT)
+
+
+def find_layout(names: Collection[str], folder: Path) -> Layout:
+    """Return the layout whose names the tensors of a folder have.
+
+    Raises:
+        InklingError: they have those of none.
+    """
+    for layout in LAYOUTS:
+        if any(name.startswith(layout.layers) for name in names):
+            return layout
+    raise InklingError(
+        f"`{folder}` holds no Inkling text model: no tensor name begins with "
+        + " or ".join(f"`{layout.layers}`" for layout in LAYOUTS)
+        + (f", there are {format_names(sorted(names))}" if names else "")
+    )

@@ -25,6 +25,8 @@ def commands(model: str, adapter: str) -> Iterator[list[str]]:
     yield ["check-adapter", adapter]
     yield ["check-adapter", adapter, "--model", model, "--values"]
     yield ["convert-adapter", adapter, "--to", "vllm", "-o", f"{adapter}-out"]
+    yield ["resize", adapter, "--rank", "1", "-o", f"{adapter}-rank"]
+    yield ["merge", adapter, adapter, "-o", f"{adapter}-sum"]
     yield ["diff", adapter, adapter]
     yield [*load, "--", "vllm", "serve", model, "--enable-lora", "--lora-modules", lora]
     yield [*load, "--lora", lora, "--", "vllm", "serve", model, "--enable-lora"]

@@ -5,7 +5,12 @@ from collections.abc import Iterable, Iterator
 from inkling_cli.checks.adapter.folder import INDEX_ENDING, AdapterFolder
 from inkling_cli.checks.finding import Location, Severity
 from inkling_cli.checks.rule import Defect, Registry
-from inkling_runtime.adapter.adapter import WEIGHTS_NAME
+from inkling_cli.checks.shell_word import shell_word
+from inkling_runtime.adapter.adapter_weights import (
+    WEIGHTS_INDEX_NAME,
+    WEIGHTS_NAME,
+    shard_name,
+)
 from inkling_runtime.adapter.json_file import read_json_object
 from inkling_runtime.adapter.lora_config import CONFIG_NAME, ConfigError
 from inkling_runtime.adapter.shown import shown_text
@@ -22,14 +27,15 @@ _TOKENS_NAME = "added_tokens.json"
 def check_weights_missing(folder: AdapterFolder) -> Iterator[Defect]:
     """An adapter's folder without weights.
 
-    *What it checks*: whether the folder holds `adapter_model.safetensors`. Weights of other names
-    and kinds have rules of their own.
+    *What it checks*: whether the folder holds `adapter_model.safetensors`, or shards such as
+    `adapter_model-00001-of-00002.safetensors`. Weights of other names and kinds have rules of
+    their own.
 
     *Why it matters*: there is nothing to apply.
 
     *How to fix*: fetch or save the adapter again, with all of its files.
     """
-    if not (folder.has_weights or folder.pickled or folder.factors_in):
+    if not (folder.weights or folder.pickled or folder.factors_in):
         yield Defect(
             f"the folder holds no `{WEIGHTS_NAME}`",
             "fetch or save the adapter again, with all of its files",
@@ -50,7 +56,7 @@ def check_weights_pickled(folder: AdapterFolder) -> Iterator[Defect]:
     *How to fix*: load the adapter where it was trained and save it again with
     `save_pretrained(…, safe_serialization=True)`.
     """
-    if folder.pickled and not folder.has_weights and not folder.factors_in:
+    if folder.pickled and not folder.weights and not folder.factors_in:
         yield Defect(
             f"the weights are pickled Python objects in `{folder.pickled}`, "
             f"expected `{WEIGHTS_NAME}`",
@@ -62,15 +68,16 @@ def check_weights_pickled(folder: AdapterFolder) -> Iterator[Defect]:
 
 @FOLDER_RULES.rule("ADP103", "weights-elsewhere", _ERROR)
 def check_weights_elsewhere(folder: AdapterFolder) -> Iterator[Defect]:
-    """Weights under another name, or in several files.
+    """Weights under another name, in one file or in several.
 
-    *What it checks*: where `adapter_model.safetensors` is missing, whether LoRA factors are in
-    another `.safetensors` file, or in the files that an index names.
+    *What it checks*: where `adapter_model.safetensors` and its shards are missing, whether LoRA
+    factors are in another `.safetensors` file, or in the files that an index of another name lists.
 
-    *Why it matters*: vLLM, PEFT and this tool look for that one name and find nothing; SGLang
-    reads every `.safetensors` file of the folder.
+    *Why it matters*: vLLM and PEFT look for that one name and find nothing, this tool looks for it
+    and for its shards; SGLang reads every `.safetensors` file of the folder.
 
-    *How to fix*: rename the file, or join the parts in one.
+    *How to fix*: rename the file. Of several rename the index, or without one the files, as the
+    shards of an adapter; `inkling convert-adapter` joins shards in one file.
     """
     name = folder.factors_in
     if name is None or _is_base_model(folder):
@@ -80,7 +87,7 @@ def check_weights_elsewhere(folder: AdapterFolder) -> Iterator[Defect]:
         yield Defect(
             f"the weights are split into {len(parts)} files by `{name}` "
             f"({_shown(parts)}), expected one `{WEIGHTS_NAME}`",
-            f"join them in one `{WEIGHTS_NAME}`",
+            f"rename the index `{WEIGHTS_INDEX_NAME}`, then {_joining(folder)} joins them",
             Location(str(folder.path / name)),
         )
         return
@@ -88,20 +95,29 @@ def check_weights_elsewhere(folder: AdapterFolder) -> Iterator[Defect]:
     also = f", one of {len(folder.further_weights)} safetensors files" if several else ""
     yield Defect(
         f"the weights are in `{name}`{also}, expected `{WEIGHTS_NAME}`",
-        f"join the files in one `{WEIGHTS_NAME}`" if several else f"rename it `{WEIGHTS_NAME}`",
+        f"rename them `{shard_name(1, len(folder.further_weights))}` and so on, then "
+        f"{_joining(folder)} joins them"
+        if several
+        else f"rename it `{WEIGHTS_NAME}`",
         Location(str(folder.path / name)),
     )
 
 
+def _joining(folder: AdapterFolder) -> str:
+    return f"`inkling convert-adapter {shell_word(str(folder.path))} --to vllm -o OUT`"
+
+
 @FOLDER_RULES.rule("ADP104", "weights-unreadable", _ERROR)
 def check_weights_unreadable(folder: AdapterFolder) -> Iterator[Defect]:
-    """A weights file that is cut, torn or no safetensors file.
+    """A weights file that is cut, torn or no safetensors file, or shards that are not whole.
 
     *What it checks*: the header of `adapter_model.safetensors` to the last byte: its length, JSON,
-    names that stand twice, dtypes, shapes, and that the tensors cover the file exactly.
+    names that stand twice, dtypes, shapes, and that the tensors cover the file exactly. Of shards
+    each header, whether all of them are there, and whether each tensor is in one of them, the one
+    that `adapter_model.safetensors.index.json` names.
 
     *Why it matters*: most readers refuse such a file; those that do not, read other numbers than
-    were written.
+    were written. SGLang loads the shards that it finds and passes over the index.
 
     *How to fix*: fetch or save the adapter again.
     """
@@ -110,7 +126,7 @@ def check_weights_unreadable(folder: AdapterFolder) -> Iterator[Defect]:
         yield Defect(
             problem.message,
             problem.hint or "fetch or save the adapter again",
-            Location(str(folder.path / WEIGHTS_NAME)),
+            Location(str(folder.path / folder.weights[0])),
         )
 
 
@@ -187,15 +203,18 @@ def check_further_weights(folder: AdapterFolder) -> Iterator[Defect]:
     *What it checks*: whether any other file of the folder ends in `.safetensors`.
 
     *Why it matters*: SGLang reads them all as parts of the adapter, and where two have the same
-    tensor, one of them wins. vLLM, PEFT and this tool read `adapter_model.safetensors` alone.
+    tensor, one of them wins. vLLM, PEFT and this tool read `adapter_model.safetensors` alone, also
+    where shards lie beside it; this tool reads shards where that one file is missing.
 
     *How to fix*: move them out of the folder.
     """
     others = folder.further_weights
-    if folder.has_weights and others:
+    if folder.weights and others:
+        own = folder.weights[0]
+        rest = "others read the one" if own == WEIGHTS_NAME else "this tool reads the shards"
         yield Defect(
-            f"{format_names(others)} beside `{WEIGHTS_NAME}`: SGLang reads all safetensors files "
-            "as parts of the adapter, others read the one alone",
+            f"{format_names(others)} beside `{own}`: SGLang reads all safetensors files "
+            f"as parts of the adapter, {rest} alone",
             "move out of the folder what is not part of the adapter",
             Location(str(folder.path / others[0])),
         )

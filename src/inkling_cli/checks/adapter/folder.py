@@ -1,15 +1,16 @@
 """An adapter's folder as it lies on disk: the adapter, or why it cannot be read.
 
-Only an adapter's own two files are opened; of all others the names are known. Where the weights
-are missing, the headers of other safetensors files are looked at for factors.
+Only an adapter's own files are opened: its config and its weights, in one file or in shards. Of
+all others the names are known. Where the weights are missing, the headers of other safetensors
+files are looked at for factors.
 """
 
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from inkling_runtime.adapter.adapter import WEIGHTS_NAME, Adapter, read_adapter
+from inkling_runtime.adapter.adapter import Adapter, read_adapter
+from inkling_runtime.adapter.adapter_weights import read_weights, weights_among
 from inkling_runtime.adapter.json_file import read_json_object
 from inkling_runtime.adapter.lora_config import CONFIG_NAME, read_lora_config
 from inkling_runtime.adapter.safetensors_file import read_header
@@ -45,9 +46,9 @@ class AdapterFolder:
     factors_in: str | None = None
 
     @property
-    def has_weights(self) -> bool:
-        """Whether something has the name of the weights."""
-        return WEIGHTS_NAME in self.names
+    def weights(self) -> tuple[str, ...]:
+        """The names of the adapter's weights: of one file, or of an index and shards."""
+        return weights_among(self.names)
 
     @property
     def has_config(self) -> bool:
@@ -63,17 +64,18 @@ class AdapterFolder:
     @property
     def further_weights(self) -> tuple[str, ...]:
         """The files that end in `.safetensors` beside the adapter's own."""
-        return tuple(n for n in self.names if n.endswith(".safetensors") and n != WEIGHTS_NAME)
+        own = self.weights if self.adapter is None else self.adapter.file.file_names
+        return tuple(n for n in self.names if n.endswith(".safetensors") and n not in own)
 
 
 def read_folder(path: Path, dialect: str | None = None) -> AdapterFolder:
-    """Return the folder of an adapter, given itself or by one of its two files.
+    """Return the folder of an adapter, given itself or by one of its files.
 
     Raises:
         InklingError: there is no such folder, nothing in it is an adapter's, or the dialect is
             unknown.
     """
-    path = path.parent if path.name in (CONFIG_NAME, WEIGHTS_NAME) else path
+    path = path.parent if path.name == CONFIG_NAME or weights_among([path.name]) else path
     names = _names_in(path)
     try:
         return AdapterFolder(path, read_adapter(path, dialect), names=names)
@@ -82,11 +84,9 @@ def read_folder(path: Path, dialect: str | None = None) -> AdapterFolder:
             path,
             problem=error,
             names=names,
-            weights_problem=_problem_of(read_header, path, WEIGHTS_NAME),
-            config_problem=_problem_of(
-                lambda file: read_lora_config(file.parent), path, CONFIG_NAME
-            ),
-            factors_in=None if WEIGHTS_NAME in names else _find_factors(path, names),
+            weights_problem=_problem_of(read_weights, path) if weights_among(names) else None,
+            config_problem=_problem_of(read_lora_config, path) if CONFIG_NAME in names else None,
+            factors_in=None if weights_among(names) else _find_factors(path, names),
         )
         if not _is_whole(folder) and _is_an_adapters(folder):
             return folder
@@ -103,20 +103,19 @@ def _names_in(path: Path) -> tuple[str, ...]:
         return ()
 
 
-def _problem_of(read: Callable[[Path], object], folder: Path, name: str) -> InklingError | None:
-    """Return why a file cannot be read; None if it can, or is not there."""
+def _problem_of(read: Callable[[Path], object], folder: Path) -> InklingError | None:
+    """Return why a part of a folder cannot be read; None if it can."""
     try:
-        if os.path.lexists(folder / name):
-            read(folder / name)
+        read(folder)
     except InklingError as error:
         return error
     return None
 
 
 def _is_whole(folder: AdapterFolder) -> bool:
-    """Return whether both files are sound, so that the problem lies in what was asked."""
+    """Return whether weights and config are sound, so that the problem lies in what was asked."""
     problems = folder.weights_problem or folder.config_problem
-    return folder.has_weights and folder.has_config and problems is None
+    return bool(folder.weights) and folder.has_config and problems is None
 
 
 def _is_an_adapters(folder: AdapterFolder) -> bool:

@@ -49,7 +49,7 @@ def check_incomplete_group(subject: AdapterSubject) -> Iterator[Defect]:
         between = dict.fromkeys(_left_out(subject, group, layers), frozenset[SiteKind]())
         for layer, kinds in {**layers, **between}.items():
             gaps += [Site(layer, kind) for kind in present - kinds]
-        if subject.adapter.dialect.name != "peft":
+        if subject.adapter.dialect.written_as != "peft":
             yield from _missing_kinds(subject, present)
     if gaps:
         yield _gap(subject, [str(site) for site in sorted(gaps)])
@@ -148,7 +148,7 @@ def check_identical_copies(subject: AdapterSubject) -> Iterator[Defect]:
 
     *How to fix*: `inkling convert-adapter` stores them once.
     """
-    if subject.values is None or subject.adapter.dialect.name == "peft":
+    if subject.values is None or subject.adapter.dialect.written_as == "peft":
         return
     kinds: set[SiteKind] = set()
     copies: list[str] = []
@@ -171,8 +171,8 @@ def _is_repeated(subject: AdapterSubject, site: Site) -> bool:
     """Return whether all experts have the same bytes at the hidden side, read one by one."""
     from inkling_runtime.adapter.arrays import is_same
 
-    path = subject.adapter.file.path
-    first, *others = [Read(path, tensor) for tensor in _hidden_sides(subject, site)]
+    path_of = subject.adapter.file.path_of
+    first, *others = [Read(path_of(t.name), t) for t in _hidden_sides(subject, site)]
     return all(is_same(first, other) for other in others)
 
 

@@ -101,7 +101,7 @@ def check_base_weights_saved(subject: AdapterSubject) -> Iterator[Defect]:
     """
     copies = subject.adapter.base_copies
     if copies:
-        dialect = subject.adapter.dialect.name
+        dialect = subject.adapter.dialect.written_as
         model = " --model MODEL" * (dialect == "peft")
         size = sum(subject.adapter.file.tensors[name].nbytes for name in copies)
         yield Defect(

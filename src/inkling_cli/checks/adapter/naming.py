@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from inkling_runtime.adapter.adapter import A_SUFFIX, B_SUFFIX, Adapter
-from inkling_runtime.adapter.dialects import DIALECTS
+from inkling_runtime.adapter.dialects import DIALECTS, TARGETS
 from inkling_runtime.adapter.dialects.dialect import Dialect
 from inkling_runtime.adapter.sites import SiteKind
 
@@ -97,7 +97,7 @@ def _prefixes(adapter: Adapter, modules: Iterable[str]) -> dict[str, Prefix]:
     """Return the wrong prefix of each module that is understood with another one."""
     split = {module: match.start(1) for module in modules if (match := _BODY.search(module))}
     best: dict[str, Prefix] = {}
-    for dialect in dict.fromkeys((adapter.dialect.name, *DIALECTS)):
+    for dialect in dict.fromkeys((adapter.dialect.name, *TARGETS)):
         if len(best) == len(split):
             break
         found = _prefixes_in(DIALECTS[dialect], adapter, split)
@@ -161,7 +161,7 @@ def suggestion(name: str, adapter: Adapter) -> str | None:
     if body is None:
         return "a module's name has `layers.N.` in it, or is that of the head"
     layer, tail = _split_layer(body[1])
-    if adapter.dialect.name == "peft" and tail.endswith(("experts", ".base_layer")):
+    if adapter.dialect.written_as == "peft" and tail.endswith(("experts", ".base_layer")):
         return "`target_parameters` in adapter_config.json does not tell which weights they adapt"
     if tail in _ELSEWHERE:
         return f"`{tail}` is the base checkpoint's name, adapters have `{_ELSEWHERE[tail]}`"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from inkling_cli.checks.adapter.subject import ADAPTER_RULES, AdapterSubject
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.rule import Defect
-from inkling_runtime.adapter.adapter import AdapterModule
+from inkling_runtime.adapter.adapter_module import AdapterModule
 from inkling_runtime.adapter.coverage import Misfit, size_hint
 from inkling_runtime.adapter.model_spec import ModelSpec
 from inkling_runtime.adapter.pairs import Form

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from inkling_cli.checks.adapter.subject import ADAPTER_RULES, AdapterSubject
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.rule import Defect
-from inkling_runtime.adapter.adapter import AdapterModule, Problem
+from inkling_runtime.adapter.adapter_module import AdapterModule
+from inkling_runtime.adapter.module_problems import Problem
 
 _ERROR = Severity.ERROR
 _EXPORT_AGAIN = "export the adapter again"

@@ -72,7 +72,7 @@ def _needs_sizes(adapter: Adapter, engine: Engine) -> bool:
     sites = {site for module in adapter.modules for site in module.sites}
     attention = {site for site in sites if site.kind in _ATTENTION}
     layers = {site.layer for site in attention}
-    is_padded = adapter.dialect.name in ("peft", "sglang") and HEAD_SITE in sites
+    is_padded = adapter.dialect.written_as in ("peft", "sglang") and HEAD_SITE in sites
     return is_padded or len(attention) < len(_ATTENTION) * len(layers)
 
 

@@ -13,7 +13,8 @@ from inkling_cli.checks.launch.sglang.pool import declared_targets, needed_targe
 from inkling_cli.checks.launch.sglang.reading import detected_layouts
 from inkling_cli.checks.launch.vllm.limits import smallest_allowed_rank
 from inkling_cli.checks.sglang_targets import POOL_TARGETS
-from inkling_runtime.adapter.adapter import A_SUFFIX, AdapterModule
+from inkling_runtime.adapter.adapter import A_SUFFIX
+from inkling_runtime.adapter.adapter_module import AdapterModule
 from inkling_runtime.adapter.convert.plan import Conversion
 
 

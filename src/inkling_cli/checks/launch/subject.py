@@ -14,7 +14,8 @@ from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Location
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
 from inkling_cli.checks.launch.launch import AdapterRef, Launch
-from inkling_runtime.adapter.adapter import WEIGHTS_NAME, Adapter, read_adapter
+from inkling_runtime.adapter.adapter import Adapter, read_adapter
+from inkling_runtime.adapter.adapter_weights import WEIGHTS_NAME
 from inkling_runtime.adapter.json_file import read_json_object
 from inkling_runtime.adapter.lora_config import CONFIG_NAME
 from inkling_runtime.adapter.model_spec import ModelSpec, architectures_of, parse_model_spec

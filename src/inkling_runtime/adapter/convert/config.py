@@ -40,10 +40,18 @@ _SELECTORS = ("target_parameters", "exclude_modules", "layers_to_transform", "la
 
 
 def fit_config(
-    source: LoraConfig, dialect: Dialect, modules: list[ConfigModule], spec: ModelSpec | None
+    source: LoraConfig,
+    dialect: Dialect,
+    modules: list[ConfigModule],
+    spec: ModelSpec | None,
+    *,
+    is_folded: bool = False,
 ) -> dict[str, Any]:
-    """Return the config object that gives every module its rank and scaling."""
-    rslora = source.use_rslora and dialect.honours_patterns
+    """Return the config object that gives every module its rank and scaling.
+
+    Where the scalings are folded into the factors, alpha is the rank, without rsLoRA.
+    """
+    rslora = source.use_rslora and dialect.honours_patterns and not is_folded
     rank, base_scaling = _most_common(source, modules)
     alpha = _alpha(source, rank, base_scaling, rslora)
     values = dict(source.values)

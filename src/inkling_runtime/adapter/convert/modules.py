@@ -8,11 +8,18 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from inkling_runtime.adapter.convert.prepare import expand_to_experts
 from inkling_runtime.adapter.dialects.dialect import Dialect, Row
 from inkling_runtime.adapter.layouts import Layout
-from inkling_runtime.adapter.moves import entry
-from inkling_runtime.adapter.pairs import Form, Pair, pad_rank, tie, with_scaling, zero_like
+from inkling_runtime.adapter.moves import entries
+from inkling_runtime.adapter.pairs import (
+    Form,
+    Pair,
+    expand_to_experts,
+    pad_rank,
+    tie,
+    with_scaling,
+    zero_like,
+)
 from inkling_runtime.adapter.site_pairs import Contents, SitePairs
 from inkling_runtime.adapter.sites import Group, Site
 from inkling_runtime.errors import InklingError
@@ -69,8 +76,8 @@ def _modules_of_row(
         return
     if row.layout is Layout.NUMBERED:
         pair = expand_to_experts(present[0])
-        for e in range(pair.experts):
-            one = replace(pair, a=entry(pair.a, e), b=entry(pair.b, e), form=Form.MATRIX)
+        for e, (a, b) in enumerate(zip(entries(pair.a), entries(pair.b), strict=True)):
+            one = replace(pair, a=a, b=b, form=Form.MATRIX)
             yield TargetModule(row, layer, (one,), e)
     elif len(row.kinds) == 2:
         yield TargetModule(row, layer, _tied(row, layer, pairs, contents))

@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 
 from inkling_runtime.adapter.model_spec import ModelSpec
 from inkling_runtime.adapter.moves import Zeros, cut, pad
-from inkling_runtime.adapter.pairs import Form, Pair, expand_experts, to_flat, to_stack, zero_like
+from inkling_runtime.adapter.pairs import (
+    Form,
+    Pair,
+    expand_to_experts,
+    to_flat,
+    to_stack,
+    zero_like,
+)
 from inkling_runtime.adapter.site_pairs import Contents, SitePairs
 from inkling_runtime.adapter.sites import HEAD_SITE, Group, Site, SiteKind
 from inkling_runtime.errors import InklingError
@@ -237,9 +244,3 @@ def _complete_attention(pairs: SitePairs, spec: ModelSpec | None) -> None:
         for site in sites:
             if site not in pairs and site in shapes:
                 pairs[site] = zero_like(like, shapes[site].out_features)
-
-
-def expand_to_experts(pair: Pair) -> Pair:
-    """Return a stack with both factors stored once per expert."""
-    experts = pair.experts
-    return replace(pair, a=expand_experts(pair.a, experts), b=expand_experts(pair.b, experts))

@@ -1,32 +1,29 @@
 """Write a planned conversion: the target folder is absent or whole, whatever happens.
 
-Everything goes into a sibling folder that is flushed and renamed. Memory is bounded by the
-largest computed tensor; tensors that are only copied pass a small buffer.
+Everything goes into a sibling folder, is proven there, flushed and renamed. Beside the adapter
+lies the record of what it was made of (`provenance.record`). What is written where is decided
+elsewhere.
 """
 
 import json
 import os
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-import numpy as np
-
-from inkling_runtime.adapter.adapter import WEIGHTS_NAME
-from inkling_runtime.adapter.arrays import load
-from inkling_runtime.adapter.convert.plan import Conversion, Output
+from inkling_runtime.adapter.adapter_weights import WEIGHTS_INDEX_NAME
+from inkling_runtime.adapter.convert.place import require_place
+from inkling_runtime.adapter.convert.plan import Conversion
+from inkling_runtime.adapter.convert.shards import shard_index, shard_names
 from inkling_runtime.adapter.lora_config import CONFIG_NAME
-from inkling_runtime.adapter.moves import Read
-from inkling_runtime.adapter.new_folder import new_folder, require_new
-from inkling_runtime.adapter.regular_file import open_regular
-from inkling_runtime.adapter.safetensors_file import format_header
-from inkling_runtime.errors import InklingError
-
-_BUFFER_BYTES = 8 * 1024 * 1024
-
-Progress = Callable[[int], None]
-"""Called with the number of bytes just written."""
+from inkling_runtime.adapter.new_folder import new_folder
+from inkling_runtime.adapter.open_files import require_unchanged
+from inkling_runtime.adapter.provenance.build import build_record, reads_to_hash
+from inkling_runtime.adapter.provenance.digests import BackgroundDigests
+from inkling_runtime.adapter.provenance.prove import bytes_to_prove, prove
+from inkling_runtime.adapter.provenance.proven import Account, Action, Proof, Verification
+from inkling_runtime.adapter.provenance.record import RECORD_NAME, format_record
+from inkling_runtime.adapter.tensor_writer import Progress, write_tensors
 
 
 def write_conversion(
@@ -35,73 +32,69 @@ def write_conversion(
     *,
     overwrite: bool = False,
     progress: Progress = lambda nbytes: None,
-) -> None:
-    """Write the adapter folder that a plan describes.
+    account: Account | None = None,
+    verification: Verification = Verification.COMPUTED,
+    proof_progress: Progress = lambda nbytes: None,
+    last_check: Callable[[Path], None] = lambda folder: None,
+) -> Proof:
+    """Write the adapter folder that a plan describes and return what was proven of it.
+
+    Args:
+        conversion: the plan.
+        out: the folder to write.
+        overwrite: whether it may be replaced.
+        progress: is told the bytes that are written, `conversion.nbytes` in all.
+        account: what the plan does to which adapters; None: it converts `conversion.source`.
+        verification: what to prove before the folder gets its name.
+        proof_progress: is told the bytes that are proven, `bytes_to_prove` in all.
+        last_check: is given the folder before it gets its name, and may raise.
 
     Raises:
-        InklingError: `out` exists and may not be overwritten, is the source itself, its parent
-            does not exist, or the disk is full. Nothing is left behind.
+        InklingError: `out` exists and may not be overwritten, is a source itself, its parent
+            does not exist, the disk is full, a source changed since it was planned, or the
+            result is not proven. Nothing is left behind.
     """
-    require_target(conversion.source.path, out, overwrite)
-    free = shutil.disk_usage(out.absolute().parent).free
-    if conversion.nbytes > free:
-        raise InklingError(
-            f"`{out}` needs {conversion.nbytes:,} bytes, the disk has {free:,} bytes free"
-        )
-    with new_folder(out, overwrite) as folder:
-        _write_json(folder / CONFIG_NAME, conversion.config)
-        with (folder / WEIGHTS_NAME).open("wb") as file:
-            header = format_header(
-                (output.spec for output in conversion.outputs), conversion.metadata
-            )
-            file.write(header)
-            for output in conversion.outputs:
-                _write_output(file, output)
-                progress(output.spec.nbytes)
-            file.flush()
-            os.fsync(file.fileno())
+    account = account or Account(Action.CONVERT, (conversion.source,))
+    for source in account.sources:
+        require_place(source.path, out, overwrite)
+    with new_folder(out, overwrite, conversion.nbytes) as folder:
+        write_json(folder / CONFIG_NAME, conversion.config)
+        with BackgroundDigests(reads_to_hash(conversion.outputs)) as of_sources:
+            digests = _write_weights(conversion, folder, progress)
+            source_digests = of_sources.wait()
+        proof = prove(conversion, account, folder, digests, verification, proof_progress)
+        last_check(folder)
+        for source in account.sources:
+            require_unchanged(source.file.files)
+        record = build_record(conversion, account, folder, digests, source_digests, proof)
+        _write_lines(folder / RECORD_NAME, format_record(record))
+    return proof
 
 
-def require_target(source: Path, out: Path, overwrite: bool) -> None:
-    """Require that a result may be written to `out`.
+def _write_weights(conversion: Conversion, folder: Path, progress: Progress) -> dict[str, str]:
+    """Write all files of weights, and their index where there are several."""
+    digests: dict[str, str] = {}
+    names = shard_names(len(conversion.shards))
+    for name, outputs in zip(names, conversion.shards, strict=True):
+        digests |= write_tensors(folder / name, outputs, conversion.metadata, progress)
+    if len(names) > 1:
+        specs = [tuple(output.spec for output in shard) for shard in conversion.shards]
+        write_json(folder / WEIGHTS_INDEX_NAME, shard_index(specs))
+    return digests
 
-    Raises:
-        InklingError: it is the source, or `require_new` refuses it.
-    """
-    if out.resolve() == source.resolve():
-        raise InklingError(f"`{out}` is the adapter that is being read, expected another folder")
-    require_new(out, overwrite, CONFIG_NAME)
-    if out.resolve() in source.resolve().parents:
-        raise InklingError(f"`{out}` holds the adapter that is being read, expected another folder")
+
+def work_of(conversion: Conversion, verification: Verification) -> int:
+    """Return the bytes that are written and then proven, for one bar of progress."""
+    return conversion.nbytes + bytes_to_prove(conversion, verification)
 
 
-def _write_json(path: Path, values: dict[str, Any]) -> None:
+def write_json(path: Path, values: dict[str, Any]) -> None:
+    """Write an object and flush it to the disk."""
+    _write_lines(path, [json.dumps(values, indent=2, ensure_ascii=False)])
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
     with path.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+        file.writelines(f"{line}\n" for line in lines)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _write_output(file: BinaryIO, output: Output) -> None:
-    if isinstance(output.array, Read):
-        _copy(file, output.array)
-        return
-    file.write(np.ascontiguousarray(load(output.array)).data)
-
-
-def _copy(file: BinaryIO, read: Read) -> None:
-    position, end = read.tensor.start, read.tensor.end
-    with _open_source(read.path) as source:
-        while position < end:
-            chunk = os.pread(source.fileno(), min(_BUFFER_BYTES, end - position), position)
-            if not chunk:
-                raise InklingError(f"`{read.path}` ended inside `{read.tensor.name}`")
-            file.write(chunk)
-            position += len(chunk)
-
-
-def _open_source(path: Path) -> BinaryIO:
-    try:
-        return open_regular(path)
-    except OSError as error:
-        raise InklingError(f"`{path}` cannot be read: {error.strerror or error}") from error

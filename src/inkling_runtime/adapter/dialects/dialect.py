@@ -51,8 +51,10 @@ class Dialect:
         rows: the table.
         honours_patterns: whether its consumer applies rsLoRA, rank_pattern and alpha_pattern;
             where it does not, rank and scaling must be the same for all modules.
+        reads_shards: whether its consumer reads an adapter in several files.
         resolve: turns on-disk names into table names where a name alone is ambiguous.
         spell: the way back, for writing.
+        instead: the dialect to write adapters in that this one only reads.
     """
 
     name: str
@@ -62,8 +64,10 @@ class Dialect:
     rows: tuple[Row, ...]
     text_root: str | None = None
     honours_patterns: bool = True
+    reads_shards: bool = True
     resolve: Callable[[Iterable[str], LoraConfig], Names] = field(default=_same_names)
     spell: Callable[[Iterable[str]], Names] = field(default=_written_names)
+    instead: str | None = None
 
     @cached_property
     def _by_template(self) -> dict[str, list[Row]]:
@@ -92,9 +96,14 @@ class Dialect:
         row = next((row for row in rows if row.layout.ndim == ndim), rows[0])
         return ParsedName(row, layer, expert)
 
+    @property
+    def written_as(self) -> str:
+        """The dialect that a conversion writes for the same consumer: itself, if it can."""
+        return self.instead or self.name
+
     def written_rows(self) -> list[Row]:
-        """Return the rows that a conversion to this dialect may write."""
-        return [row for row in self.rows if row.is_written]
+        """Return the rows that a conversion to this dialect may write; none if it is only read."""
+        return [] if self.instead else [row for row in self.rows if row.is_written]
 
     def written_root(self, is_text_model: bool) -> str:
         """Return the prefix to write in front of `layers.`."""

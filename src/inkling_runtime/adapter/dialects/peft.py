@@ -6,7 +6,8 @@ twice on disk. Which parameter a name means is therefore decided by `target_para
 the name alone. In the table each parameter has its own name.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from inkling_runtime.adapter.dialects.dialect import Dialect, Row
 from inkling_runtime.adapter.layouts import Layout
@@ -109,4 +110,33 @@ PEFT = Dialect(
     text_root=TEXT_ROOT,
     resolve=resolve,
     spell=spell,
+    reads_shards=False,
 )
+
+
+def _packed_as(name: str, title: str, layouts: Mapping[Layout, Layout]) -> Dialect:
+    """Return PEFT's names with another meaning of packed factors, only read."""
+    rows = [replace(row, layout=layouts.get(row.layout, row.layout)) for row in PEFT.rows]
+    return replace(PEFT, name=name, title=title, rows=tuple(rows), instead=PEFT.name)
+
+
+PEFT_018 = _packed_as(
+    "peft-0.18",
+    "PEFT before 0.19.1 on transformers",
+    {
+        Layout.PACKED: Layout.PACKED_SWAPPED,
+        Layout.PACKED_GATE_UP: Layout.PACKED_GATE_UP_SWAPPED,
+    },
+)
+"""The same names before PEFT exchanged in and out of 3-D parameters. Nothing tells the two apart
+where a parameter is square."""
+
+PEFT_UNSLOTH = _packed_as(
+    "peft-unsloth",
+    "Unsloth on transformers",
+    {
+        Layout.PACKED: Layout.PACKED_BLOCKS,
+        Layout.PACKED_GATE_UP: Layout.PACKED_GATE_UP_BLOCKS,
+    },
+)
+"""The same names with lora_B packed expert by expert. Nothing in the shapes tells."""

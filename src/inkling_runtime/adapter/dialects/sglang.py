@@ -8,14 +8,19 @@ shared experts in three dimensions, experts one by one) are read.
 from dataclasses import replace
 
 from inkling_runtime.adapter.dialects.dialect import Dialect, Row
+from inkling_runtime.adapter.dialects.experts import (
+    NUMBERED_PROJECTION_ROWS,
+    NUMBERED_W_ROWS,
+    STACKED_EXPERT_ROWS,
+    STACKED_PROJECTION_ROWS,
+)
 from inkling_runtime.adapter.dialects.tinker import (
     ATTENTION_ROWS,
     DENSE_DOWN_ROW,
     DENSE_GATE_UP,
     HEAD_ROW,
     SHARED_EXPERT_ROWS,
-    STACKED_EXPERT_ROWS,
-    numbered_expert_rows,
+    read_head_rows,
 )
 from inkling_runtime.adapter.layouts import Layout
 from inkling_runtime.adapter.sites import SiteKind
@@ -47,14 +52,11 @@ SGLANG = Dialect(
         _read("mlp.w1", Layout.MATRIX, SiteKind.DENSE_GATE),
         _read("mlp.w3", Layout.MATRIX, SiteKind.DENSE_UP),
         _read("mlp.w2", Layout.MATRIX, SiteKind.DENSE_DOWN),
-        *numbered_expert_rows(is_written=False),
-        _read("mlp.experts.gate_proj", Layout.STACK, SiteKind.ROUTED_GATE),
-        _read("mlp.experts.up_proj", Layout.STACK, SiteKind.ROUTED_UP),
+        *NUMBERED_PROJECTION_ROWS,
+        *NUMBERED_W_ROWS,
+        *STACKED_PROJECTION_ROWS,
         _read("mlp.experts.gate_up_proj", Layout.STACK_GATE_UP, *_ROUTED_GATE_UP),
-        _read("mlp.experts.down_proj", Layout.STACK, SiteKind.ROUTED_DOWN),
-        Row("lm_head", Layout.MATRIX, (SiteKind.HEAD,), is_written=False),
-        Row("model.lm_head", Layout.MATRIX, (SiteKind.HEAD,), is_written=False),
-        Row("model.unembed_tokens", Layout.MATRIX, (SiteKind.HEAD,), is_written=False),
+        *read_head_rows("lm_head", "model.lm_head", "unembed_tokens", "model.unembed_tokens"),
     ),
     honours_patterns=False,
 )

@@ -1,11 +1,16 @@
 """The released adapter schema: what Tinker and miles write.
 
 Shared-outer experts in three dimensions, shared experts flat, dense gate and up fused over one A
-with B rows [gate; up]. Also read: `base_model.model.` in front and experts one by one, which is
-what tinker-cookbook's `build_lora_adapter` writes.
+with B rows [gate; up]. Also read: `base_model.model.` in front, experts one by one, which is what
+tinker-cookbook's `build_lora_adapter` writes, and Tinker's other names of the head.
 """
 
 from inkling_runtime.adapter.dialects.dialect import Dialect, Row
+from inkling_runtime.adapter.dialects.experts import (
+    NUMBERED_PROJECTION_ROWS,
+    NUMBERED_W_ROWS,
+    STACKED_EXPERT_ROWS,
+)
 from inkling_runtime.adapter.layouts import Layout
 from inkling_runtime.adapter.sites import SiteKind
 
@@ -21,12 +26,6 @@ DENSE_GATE_UP = (SiteKind.DENSE_GATE, SiteKind.DENSE_UP)
 
 DENSE_DOWN_ROW = Row("layers.{layer}.mlp.down_proj", Layout.MATRIX, (SiteKind.DENSE_DOWN,))
 
-STACKED_EXPERT_ROWS = (
-    Row("layers.{layer}.mlp.experts.w1", Layout.STACK, (SiteKind.ROUTED_GATE,)),
-    Row("layers.{layer}.mlp.experts.w3", Layout.STACK, (SiteKind.ROUTED_UP,)),
-    Row("layers.{layer}.mlp.experts.w2", Layout.STACK, (SiteKind.ROUTED_DOWN,)),
-)
-
 SHARED_EXPERT_ROWS = (
     Row("layers.{layer}.mlp.shared_experts.w1", Layout.FLAT, (SiteKind.SHARED_GATE,)),
     Row("layers.{layer}.mlp.shared_experts.w3", Layout.FLAT, (SiteKind.SHARED_UP,)),
@@ -36,14 +35,15 @@ SHARED_EXPERT_ROWS = (
 HEAD_ROW = Row("language_model.lm_head", Layout.MATRIX, (SiteKind.HEAD,))
 
 
-def numbered_expert_rows(is_written: bool) -> tuple[Row, ...]:
-    """Return the rows of routed experts stored one by one."""
-    names = ("gate_proj", "up_proj", "down_proj")
-    kinds = (SiteKind.ROUTED_GATE, SiteKind.ROUTED_UP, SiteKind.ROUTED_DOWN)
-    return tuple(
-        Row(f"layers.{{layer}}.mlp.experts.{{expert}}.{name}", Layout.NUMBERED, (kind,), is_written)
-        for name, kind in zip(names, kinds, strict=True)
-    )
+def read_head_rows(*names: str) -> tuple[Row, ...]:
+    """Return rows of other names of the head, which are only read."""
+    return tuple(Row(name, Layout.MATRIX, (SiteKind.HEAD,), is_written=False) for name in names)
+
+
+UNEMBED_ROWS = read_head_rows(
+    "unembed_tokens", "model.unembed_tokens", "unembed", "model.llm.unembed"
+)
+"""The head under Tinker's name for other models, and under the raw checkpoint's."""
 
 
 TINKER = Dialect(
@@ -56,8 +56,10 @@ TINKER = Dialect(
         Row("layers.{layer}.mlp.gate_up_proj", Layout.GATE_UP, DENSE_GATE_UP),
         DENSE_DOWN_ROW,
         *STACKED_EXPERT_ROWS,
-        *numbered_expert_rows(is_written=False),
+        *NUMBERED_PROJECTION_ROWS,
+        *NUMBERED_W_ROWS,
         *SHARED_EXPERT_ROWS,
         HEAD_ROW,
+        *UNEMBED_ROWS,
     ),
 )

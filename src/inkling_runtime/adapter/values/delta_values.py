@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from inkling_runtime.adapter.arrays import RawArray, typed
 from inkling_runtime.adapter.factors import to_float32
+from inkling_runtime.adapter.rounding import RawArray, typed
 from inkling_runtime.adapter.values.adapter_values import DeltaValues
 
 Gram: TypeAlias = NDArray[np.floating[Any]]

@@ -1,4 +1,4 @@
-"""What one pass over a file reads, in which order, and which sums each run of rows feeds.
+"""What one pass over an adapter reads, in which order, and which sums each run of rows feeds.
 
 From headers alone. Every tensor is read once and in windows of its rows; a window feeds the
 products (`delta_values.gram`) of all factors that its rows are part of. A window is as small as
@@ -8,8 +8,10 @@ the arrangement on disk allows: a few MB, but one whole A without experts.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import lcm, prod
+from pathlib import Path
 
-from inkling_runtime.adapter.adapter import FACTOR_DTYPES, Adapter
+from inkling_runtime.adapter.adapter import Adapter
+from inkling_runtime.adapter.module_problems import FACTOR_DTYPES
 from inkling_runtime.adapter.moves import Array, Join, iter_reads
 from inkling_runtime.adapter.pairs import Form
 from inkling_runtime.adapter.safetensors_file import DTYPE_BITS, TensorInfo
@@ -56,8 +58,9 @@ class FactorPlan:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Some rows of a tensor: their shape, the number of the first, their bytes, their uses."""
+    """Some rows of a tensor: their file, shape, the number of the first, bytes and uses."""
 
+    path: Path
     tensor: TensorInfo
     shape: tuple[int, ...]
     first: int
@@ -68,7 +71,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class PassPlan:
-    """One pass over a file; `sites` holds the numbers of each site's A and B."""
+    """One pass over an adapter; `sites` holds the numbers of each site's A and B."""
 
     windows: tuple[Window, ...]
     factors: tuple[FactorPlan, ...]
@@ -93,7 +96,12 @@ def plan_pass(adapter: Adapter, pairs: SitePairs, window_bytes: int) -> PassPlan
             window
             for tensor in tensors
             if tensor.dtype in FACTOR_DTYPES
-            for window in _windows(tensor, tuple(uses.get(tensor.name, ())), window_bytes)
+            for window in _windows(
+                adapter.file.path_of(tensor.name),
+                tensor,
+                tuple(uses.get(tensor.name, ())),
+                window_bytes,
+            )
         ),
         tuple(factors),
         sites,
@@ -168,27 +176,30 @@ def _runs_along_rank(view: RowView, is_a: bool, is_stack: bool) -> bool:
 
 
 def _ordered(adapter: Adapter, pairs: SitePairs) -> list[TensorInfo]:
-    """Return all tensors in the file's order, but the tensors of a layer together.
+    """Return all tensors in the order of the files, but the tensors of a layer together.
 
     A file with all A before all B would otherwise keep the products of all layers waiting.
     """
     tensors = adapter.file.tensors
-    first: dict[int, int] = {}
+    places = {name: (adapter.file.file_numbers[name], t.start) for name, t in tensors.items()}
+    first: dict[int, tuple[int, int]] = {}
     layer_of: dict[str, int] = {}
     for site, pair in pairs.items():
         for array in (pair.a, pair.b):
             for read in iter_reads(array):
                 layer_of[read.tensor.name] = site.layer
-                start = read.tensor.start
-                first[site.layer] = min(first.get(site.layer, start), start)
+                place = places[read.tensor.name]
+                first[site.layer] = min(first.get(site.layer, place), place)
     keys = {
-        name: (first[layer_of[name]] if name in layer_of else tensor.start, tensor.start)
-        for name, tensor in tensors.items()
+        name: (first[layer_of[name]] if name in layer_of else place, place)
+        for name, place in places.items()
     }
     return sorted(tensors.values(), key=lambda tensor: keys[tensor.name])
 
 
-def _windows(tensor: TensorInfo, uses: tuple[Use, ...], window_bytes: int) -> Iterator[Window]:
+def _windows(
+    path: Path, tensor: TensorInfo, uses: tuple[Use, ...], window_bytes: int
+) -> Iterator[Window]:
     shape = tensor.shape if uses else (tensor.num_elements,)
     unit = lcm(*(use.unit for use in uses))
     row_bytes = prod(shape[1:]) * DTYPE_BITS[tensor.dtype] // 8
@@ -199,4 +210,4 @@ def _windows(tensor: TensorInfo, uses: tuple[Use, ...], window_bytes: int) -> It
         last = min(first + rows, shape[0])
         start = tensor.start + first * row_bytes
         end = tensor.start + last * row_bytes
-        yield Window(tensor, (last - first, *shape[1:]), first, start, end, uses)
+        yield Window(path, tensor, (last - first, *shape[1:]), first, start, end, uses)

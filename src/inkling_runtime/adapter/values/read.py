@@ -1,20 +1,18 @@
-"""One pass over an adapter's file: what its numbers are, in little memory.
+"""One pass over an adapter's files: what its numbers are, in little memory.
 
 Windows are read and measured by a few threads (reading, masks and matrix products leave Python's
 lock) and added up in the order of the plan, so that the answer does not depend on the threads.
 """
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import BinaryIO
 
 import numpy as np
 
 from inkling_runtime.adapter.adapter import Adapter
-from inkling_runtime.adapter.arrays import RawArray
-from inkling_runtime.adapter.regular_file import open_regular
+from inkling_runtime.adapter.open_files import OpenFiles
+from inkling_runtime.adapter.rounding import RawArray
 from inkling_runtime.adapter.safetensors_file import DTYPE_BITS, SafetensorsFile
 from inkling_runtime.adapter.site_pairs import SitePairs
 from inkling_runtime.adapter.values.adapter_values import AdapterValues
@@ -58,44 +56,39 @@ def read_values(
     """
     plan = plan_pass(adapter, pairs, window_bytes)
     sums = Sums(plan, pairs)
-    try:
-        with open_regular(adapter.file.path) as file:
-            before = _require_size(file, adapter.file)
-            for measured in _iter_measured(file, adapter.file, plan, window_bytes):
-                sums.add(measured)
-                if progress is not None:
-                    progress(measured.window.end - measured.window.start)
-            if os.fstat(file.fileno()).st_mtime_ns != before.st_mtime_ns:
-                raise _changed(adapter.file)
-            _require_size(file, adapter.file)
-    except OSError as error:
-        path = adapter.file.path
-        raise InklingError(f"`{path}` cannot be read: {error.strerror or error}") from error
-    return sums.values(adapter.file)
+    _require_sizes(adapter.file.files)
+    with OpenFiles() as files:
+        for measured in _iter_measured(files, plan, window_bytes):
+            sums.add(measured)
+            if progress is not None:
+                progress(measured.window.end - measured.window.start)
+        files.require_unchanged()
+    _require_sizes(adapter.file.files)
+    return sums.values(adapter.file.tensors)
 
 
-def _require_size(file: BinaryIO, header: SafetensorsFile) -> os.stat_result:
-    status = os.fstat(file.fileno())
-    if status.st_size != header.file_size:
-        raise _changed(header)
-    return status
+def _require_sizes(headers: Iterable[SafetensorsFile]) -> None:
+    """Require that files are as large as their headers said."""
+    for header in headers:
+        try:
+            size = header.path.stat().st_size
+        except OSError as error:
+            raise InklingError(
+                f"`{header.path}` cannot be read: {error.strerror or error}"
+            ) from error
+        if size != header.file_size:
+            raise InklingError(
+                f"`{header.path}` changed while it was read, expected it to stay as it is",
+                "run the command again once it is written",
+            )
 
 
-def _changed(header: SafetensorsFile) -> InklingError:
-    return InklingError(
-        f"`{header.path}` changed while it was read, expected it to stay as it is",
-        "run the command again once it is written",
-    )
-
-
-def _iter_measured(
-    file: BinaryIO, header: SafetensorsFile, plan: PassPlan, window_bytes: int
-) -> Iterator[Measured]:
+def _iter_measured(files: OpenFiles, plan: PassPlan, window_bytes: int) -> Iterator[Measured]:
     waiting: deque[Future[list[Measured]]] = deque()
     with ThreadPoolExecutor(_THREADS) as pool:
         try:
             for batch in _batches(plan.windows, window_bytes):
-                waiting.append(pool.submit(_measure, file, header, plan, batch))
+                waiting.append(pool.submit(_measure, files, plan, batch))
                 if len(waiting) > _AHEAD:
                     yield from waiting.popleft().result()
             while waiting:
@@ -109,7 +102,7 @@ def _batches(windows: Iterable[Window], most: int) -> Iterator[Batch]:
     """Yield runs of windows that follow one another in the file, of about a window's size."""
     batch: list[Window] = []
     for window in windows:
-        if batch and (batch[-1].end != window.start or window.end - batch[0].start > most):
+        if batch and not (_is_next(batch[-1], window) and window.end - batch[0].start <= most):
             yield tuple(batch)
             batch = []
         batch.append(window)
@@ -117,27 +110,19 @@ def _batches(windows: Iterable[Window], most: int) -> Iterator[Batch]:
         yield tuple(batch)
 
 
-def _measure(
-    file: BinaryIO, header: SafetensorsFile, plan: PassPlan, batch: Batch
-) -> list[Measured]:
-    start = batch[0].start
-    data = _read_bytes(file, header, start, batch[-1].end)
+def _is_next(first: Window, second: Window) -> bool:
+    return (first.path, first.end) == (second.path, second.start)
+
+
+def _measure(files: OpenFiles, plan: PassPlan, batch: Batch) -> list[Measured]:
+    first, start = batch[0], batch[0].start
+    data = np.empty(batch[-1].end - start, np.uint8)
+    files.read_bytes(first.path, start, data.data, first.tensor.name)
     found = []
     for window in batch:
         part = data[window.start - start : window.end - start]
         found.append(_measure_window(window, part, plan.factors))
     return found
-
-
-def _read_bytes(file: BinaryIO, header: SafetensorsFile, start: int, end: int) -> RawArray:
-    data = np.empty(end - start, np.uint8)
-    view, done = data.data, 0
-    while done < len(view):
-        count = os.preadv(file.fileno(), [view[done:]], start + done)
-        if count == 0:
-            raise _changed(header)
-        done += count
-    return data
 
 
 def _measure_window(window: Window, data: RawArray, factors: tuple[FactorPlan, ...]) -> Measured:

@@ -7,8 +7,8 @@ rows into that part of the array, without a copy. Moves that mix several tensors
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from inkling_runtime.adapter.arrays import RawArray
 from inkling_runtime.adapter.moves import Array, Permute, Read, Reshape, Shape, Slice
+from inkling_runtime.adapter.rounding import RawArray
 from inkling_runtime.adapter.safetensors_file import TensorInfo
 
 Apply = Callable[[RawArray, int], tuple[RawArray, int]]

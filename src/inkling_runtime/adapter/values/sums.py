@@ -4,11 +4,12 @@ A site is closed as soon as both its factors are complete, and products that no 
 are dropped: that is what keeps a pass small.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from inkling_runtime.adapter.safetensors_file import SafetensorsFile
+from inkling_runtime.adapter.safetensors_file import TensorInfo
 from inkling_runtime.adapter.site_pairs import SitePairs
 from inkling_runtime.adapter.sites import Site
 from inkling_runtime.adapter.values.adapter_values import AdapterValues, DeltaValues
@@ -88,11 +89,9 @@ class Sums:
             if not self._sites_of[factor]:
                 del self._products[factor]
 
-    def values(self, header: SafetensorsFile) -> AdapterValues:
-        """Return everything."""
-        read = [
-            tensor for tensor in header.tensors.values() if tensor.name not in self._plan.not_read
-        ]
+    def values(self, tensors: Mapping[str, TensorInfo]) -> AdapterValues:
+        """Return everything; what was read of `tensors` is in their order."""
+        read = [tensor for tensor in tensors.values() if tensor.name not in self._plan.not_read]
         return AdapterValues(
             {
                 tensor.name: join_runs(

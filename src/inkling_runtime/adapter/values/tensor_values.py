@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inkling_runtime.adapter.arrays import RawArray, typed
 from inkling_runtime.adapter.factors import to_float32
+from inkling_runtime.adapter.rounding import RawArray, typed
 from inkling_runtime.adapter.values.adapter_values import TensorValues
 
 _INFINITY = {"BF16": 0x7F80, "F16": 0x7C00, "F32": 0x7F80_0000, "F64": 0x7FF0_0000_0000_0000}

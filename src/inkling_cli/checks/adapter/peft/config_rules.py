@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from inkling_cli.checks.adapter.peft.effects import loadings, peft_effects
-from inkling_cli.checks.adapter.peft.refusals import NO_TARGET, SAVED, SETTINGS, SHAPES
+from inkling_cli.checks.adapter.peft.refusals import FILES, NO_TARGET, SAVED, SETTINGS, SHAPES
 from inkling_cli.checks.adapter.peft.rules import SINCE, conversion_command
 from inkling_cli.checks.adapter.subject import ADAPTER_RULES, AdapterSubject
 from inkling_cli.checks.effect import Effect, Fate
@@ -118,7 +118,7 @@ def check_targets_without_match(subject: AdapterSubject) -> Iterator[Defect]:
 
     *How to fix*: correct the name or take it out.
     """
-    if subject.spec is None or subject.adapter.dialect.name != "peft":
+    if subject.spec is None or subject.adapter.dialect.written_as != "peft":
         return
     loading = loadings(subject)[0]
     if loading.unmatched and loading.refusal is None:
@@ -128,6 +128,27 @@ def check_targets_without_match(subject: AdapterSubject) -> Iterator[Defect]:
             "parameter of that name in the transformers model, PEFT is silent about it",
             "correct the name or take it out",
             subject.in_config("target_modules"),
+        )
+
+
+@ADAPTER_RULES.rule("PFA017", "adapter-in-shards-for-peft", _ERROR, engine="peft", since=SINCE)
+def check_shards_for_peft(subject: AdapterSubject) -> Iterator[Defect]:
+    """Tensors in several files, of which PEFT reads none.
+
+    *What it checks*: whether the tensors are in `adapter_model.safetensors`, or in shards such as
+    `adapter_model-00001-of-00002.safetensors`.
+
+    *Why it matters*: PEFT looks for that one name, not for an index. Where it is missing, PEFT
+    takes the folder's path for the name of a repository and asks the hub for it.
+
+    *How to fix*: `inkling convert-adapter ADAPTER --to peft --model MODEL -o OUT` joins the shards.
+    """
+    refusal = _refusal(subject, FILES)
+    if refusal is not None:
+        yield Defect(
+            f"PEFT refuses the adapter: {refusal.reason}",
+            conversion_command(subject),
+            subject.at(),
         )
 
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from inkling_cli.checks.adapter.peft.loading import TOKENS_SLOT, Home, Loading, load
 from inkling_cli.checks.adapter.peft.names import is_renamed
-from inkling_cli.checks.adapter.peft.refusals import NO_TARGET, SETTINGS, UNSETTLED
+from inkling_cli.checks.adapter.peft.refusals import FILES, NO_TARGET, SETTINGS, UNSETTLED
 from inkling_cli.checks.adapter.peft.settings import is_random, starts_at_zero
 from inkling_cli.checks.adapter.peft.targets import BIAS_SLOT, MAGNITUDE_SLOT, NESTED, Wrapper
 from inkling_cli.checks.adapter.peft.tree import HEAD, ModelTree, model_tree, unknown_tree
@@ -92,12 +92,13 @@ def _agreed(one: Effect, other: Effect) -> Effect:
     """Return the effect that holds for both models, or that it is not known."""
     if {one.fate, other.fate} == {Fate.DROPPED}:
         return max(one, other, key=lambda effect: effect.cause in (NOT_TARGETED, HALF_LOADED))
-    if {one.fate, other.fate} == {Fate.REFUSED} and {one.cause, other.cause} <= _BY_CONFIG:
+    if {one.fate, other.fate} == {Fate.REFUSED} and {one.cause, other.cause} <= _BY_ITSELF:
         return one
     return Effect(one.module, Fate.NOT_CHECKED, NO_SIZES, "the base model's config is not given")
 
 
-_BY_CONFIG = {SETTINGS, NO_TARGET}
+_BY_ITSELF = {FILES, SETTINGS, NO_TARGET}
+"""Causes that lie in the adapter, whatever the model."""
 
 
 class _Judge:
@@ -112,7 +113,7 @@ class _Judge:
         self.is_half_loaded = any(
             is_renamed(name) and home.wrapper is not None for name, home in loading.homes.items()
         )
-        is_foreign = adapter.dialect.name != "peft" and bool(adapter.modules)
+        is_foreign = adapter.dialect.written_as != "peft" and bool(adapter.modules)
         self.prefixed = set() if is_foreign else _wrongly_prefixed(loading)
 
     def effect(self, module: str, tensors: Sequence[str]) -> Effect:

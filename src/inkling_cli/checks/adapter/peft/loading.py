@@ -1,7 +1,7 @@
 """What PEFT does when it loads an adapter into transformers' Inkling: which tensor goes where.
 
-Computed from names, shapes and config alone, for one of the two models. What this means for the
-modules on disk is said by `effects`.
+Computed from files, names, shapes and config alone, for one of the two models. What this means for
+the modules on disk is said by `effects`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,6 +13,7 @@ from inkling_cli.checks.adapter.peft.expressions import (
 )
 from inkling_cli.checks.adapter.peft.names import looked_up
 from inkling_cli.checks.adapter.peft.refusals import (
+    FILES,
     SAVED,
     SETTINGS,
     SHAPES,
@@ -33,9 +34,11 @@ from inkling_cli.checks.adapter.peft.targets import (
 )
 from inkling_cli.checks.adapter.peft.tree import EMBEDDING, ModelTree, Shape
 from inkling_runtime.adapter.adapter import Adapter
+from inkling_runtime.adapter.adapter_weights import WEIGHTS_NAME
 from inkling_runtime.adapter.dialects.peft import WRAPPER
 from inkling_runtime.adapter.lora_config import LoraConfig
 from inkling_runtime.adapter.safetensors_file import TensorInfo
+from inkling_runtime.errors import format_names
 
 TOKENS_SLOT = "token_adapter.trainable_tokens_delta"
 
@@ -108,6 +111,10 @@ def _factors(wrapper: Wrapper) -> set[str]:
 def load(adapter: Adapter, tree: ModelTree) -> Loading:
     """Return what PEFT does with an adapter on a model."""
     config = adapter.config
+    if adapter.file.is_sharded:
+        shards = format_names(adapter.file.file_names, 1)
+        reason = f"its tensors are in {shards}, PEFT reads `{WEIGHTS_NAME}` alone"
+        return Loading(tree, Refusal(FILES, reason))
     refusal = next(refusals_of_settings(config, tree), None)
     if refusal is not None:
         return Loading(tree, refusal)

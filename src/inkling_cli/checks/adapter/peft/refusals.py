@@ -10,6 +10,7 @@ from inkling_runtime.adapter.lora_config import LoraConfig
 from inkling_runtime.adapter.shown import shown_text
 from inkling_runtime.errors import format_names
 
+FILES = "files not read"
 SETTINGS = "settings refused"
 NO_TARGET = "nothing targeted"
 SAVED = "saved module incomplete"

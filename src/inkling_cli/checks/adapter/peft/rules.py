@@ -47,7 +47,7 @@ def check_foreign_names_for_peft(subject: AdapterSubject) -> Iterator[Defect]:
             f"PEFT drops {_share(subject, found)} silently, "
             f"no module of the transformers model is named so{_rest(subject)}",
             conversion_command(subject)
-            if subject.adapter.dialect.name != "peft"
+            if subject.adapter.dialect.written_as != "peft"
             else "correct the names, or take the base model that the adapter was trained on",
             subject.at(found[0].module),
         )

@@ -16,7 +16,7 @@ from inkling_cli.checks.launch.unsound import find_unsound
 from inkling_cli.checks.launch.vllm.lenient_config import takes_config
 from inkling_cli.checks.rule import Defect
 from inkling_cli.checks.stage import Stage
-from inkling_runtime.adapter.adapter import WEIGHTS_NAME
+from inkling_runtime.adapter.adapter_weights import WEIGHTS_NAME
 from inkling_runtime.adapter.lora_config import read_lora_config
 from inkling_runtime.adapter.safetensors_file import read_header
 from inkling_runtime.errors import InklingError
@@ -46,8 +46,8 @@ def check_adapter_not_found(subject: LaunchSubject) -> Iterator[Defect]:
 def check_adapter_unreadable(subject: LaunchSubject) -> Iterator[Defect]:
     """An adapter's folder is there but holds no readable adapter.
 
-    *What it checks*: that adapter_config.json and adapter_model.safetensors are there, that the
-    config says rank and alpha, and that the header of the tensors is sound.
+    *What it checks*: that adapter_config.json and adapter_model.safetensors or its shards are
+    there, that the config says rank and alpha, and that the header of the tensors is sound.
 
     *Why it matters*: the server does not start, or refuses the adapter.
 

@@ -21,7 +21,7 @@ from inkling_cli.checks.launch.subject import LaunchSubject, UnreadAdapter
 from inkling_cli.checks.launch.unsound import find_unsound
 from inkling_cli.checks.rule import Defect
 from inkling_cli.checks.stage import Stage
-from inkling_runtime.adapter.adapter import WEIGHTS_NAME
+from inkling_runtime.adapter.adapter_weights import WEIGHTS_NAME, read_weights
 from inkling_runtime.adapter.json_file import MAX_JSON_BYTES, decode_json
 from inkling_runtime.adapter.lora_config import CONFIG_NAME
 from inkling_runtime.adapter.regular_file import open_regular
@@ -89,8 +89,8 @@ def check_adapters_joined_by_comma(subject: LaunchSubject) -> Iterator[Defect]:
 def check_further_file_refused(subject: LaunchSubject) -> Iterator[Defect]:
     """A further safetensors file in an adapter's folder is broken, or an index hides the adapter.
 
-    *What it checks*: the files beside adapter_model.safetensors that end in `.safetensors`, and
-    whether a `model.safetensors.index.json` beside it lists it.
+    *What it checks*: the files beside the adapter's own that end in `.safetensors`, and whether a
+    `model.safetensors.index.json` beside them lists those of the adapter.
 
     *Why it matters*: SGLang reads all of these files as parts of the adapter, and refuses it if one
     is broken. With an index it reads only what the index lists.
@@ -98,14 +98,14 @@ def check_further_file_refused(subject: LaunchSubject) -> Iterator[Defect]:
     *How to fix*: move the file out of the folder.
     """
     for adapter in subject.adapters if subject.lora_enabled else ():
-        if problem := index_problem(adapter.adapter.path):
+        if problem := index_problem(adapter.adapter):
             yield Defect(
                 f"adapter `{adapter.name}` has the index of a checkpoint beside it: {problem}",
                 f"move `{INDEX_NAME}` out of `{adapter.folder}`",
                 Location(adapter.folder),
                 stage=load_stage(adapter),
             )
-        for path in further_files(adapter.adapter.path):
+        for path in further_files(adapter.adapter):
             if problem := file_problem(path):
                 yield Defect(
                     f"adapter `{adapter.name}` has a second file `{path.name}`: {problem}",
@@ -185,9 +185,10 @@ def check_adapter_adds_tokens(subject: LaunchSubject) -> Iterator[Defect]:
 
 @LAUNCH_RULES.rule("SGL215", "adapter-in-other-file", Severity.INFO, engine=_SGLANG)
 def check_adapter_in_other_file(subject: LaunchSubject) -> Iterator[Defect]:
-    """An adapter's tensors are in a file of another name or kind than this tool reads.
+    """An adapter's tensors are in files of another name or kind than this tool reads.
 
-    *What it checks*: adapter folders without adapter_model.safetensors but with other weights.
+    *What it checks*: adapter folders with other weights than adapter_model.safetensors, which are
+    no whole set of shards either.
 
     *Why it matters*: SGLang reads any `.safetensors`, else `.bin`, else `.pt` file of the folder;
     rank, layout and names of this adapter were not checked.
@@ -204,11 +205,13 @@ def check_adapter_in_other_file(subject: LaunchSubject) -> Iterator[Defect]:
 
 
 def other_weights(unread: UnreadAdapter) -> str | None:
-    """Return the file that SGLang would read where adapter_model.safetensors is not there."""
+    """Return the file that SGLang would read where this tool finds no whole weights."""
     folder = Path(unread.folder)
     try:
         own = folder / WEIGHTS_NAME
         if not (folder / CONFIG_NAME).is_file() or own.exists() or own.is_symlink():
+            return None
+        if _is_readable(folder):
             return None
         for pattern in ("*.safetensors", "*.bin", "*.pt"):
             if found := sorted(folder.glob(pattern)):
@@ -216,6 +219,14 @@ def other_weights(unread: UnreadAdapter) -> str | None:
     except OSError:
         pass
     return None
+
+
+def _is_readable(folder: Path) -> bool:
+    try:
+        read_weights(folder)
+    except InklingError:
+        return False
+    return True
 
 
 def _is_told(subject: LaunchSubject, adapter: AdapterFacts, fault: Fault) -> bool:

@@ -45,7 +45,7 @@ def check_adapter_targets_unknown(subject: LaunchSubject) -> Iterator[Defect]:
         if not is_all and (unknown := unknown_targets(adapter.config)):
             message = f"adapter `{adapter.name}` has {unknown}, which SGLang does not know"
             place, stage = adapter.at("target_modules"), load_stage(adapter)
-            if adapter.adapter.dialect.name == "peft":
+            if adapter.adapter.dialect.written_as == "peft":
                 yield Defect(message, advise_conversion(adapter, Engine.SGLANG), place, stage=stage)
                 continue
             yield Defect(

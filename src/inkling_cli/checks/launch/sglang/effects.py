@@ -24,9 +24,10 @@ from inkling_cli.checks.launch.sglang.slots import SHARED, ServerSlots, Slot
 from inkling_cli.checks.launch.sglang.weights import file_of, stored_tensors
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.sglang_targets import HALVES
-from inkling_runtime.adapter.adapter import FACTOR_DTYPES, WEIGHTS_NAME
+from inkling_runtime.adapter.adapter_module import find_halves
 from inkling_runtime.adapter.layouts import Layout
 from inkling_runtime.adapter.lora_config import beyond_plain_lora
+from inkling_runtime.adapter.module_problems import FACTOR_DTYPES
 from inkling_runtime.adapter.safetensors_file import TensorInfo
 
 _EXPERT = re.compile(r"\.mlp\.(?:shared_)?experts\.")
@@ -54,11 +55,26 @@ def sglang_effects(subject: LaunchSubject, facts: AdapterFacts) -> tuple[Effect,
         declared=declared_targets(facts),
         settings=beyond_plain_lora(facts.config),
         interleaved={m.name for m in facts.adapter.modules if m.parsed.row.layout is _ALTERNATING},
+        completed=_completed(facts),
     )
     return tuple(judge.effect(module, tensors) for module, tensors in modules.items())
 
 
 _ALTERNATING = Layout.GATE_UP_INTERLEAVED
+
+
+def _completed(facts: AdapterFacts) -> set[str]:
+    """Return the modules with one factor whose other one SGLang takes from elsewhere.
+
+    Each factor lands by itself, so that experts in halves are whole in SGLang where the shared
+    factor has its leading 1.
+    """
+    return {
+        module.name
+        for halves in find_halves(facts.adapter.modules).values()
+        if len(halves.shared.tensors[0].shape) == 3
+        for module in (halves.shared, *halves.numbered)
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +89,7 @@ class _Judge:
     declared: list[str] | None
     settings: tuple[str, ...]
     interleaved: set[str]
+    completed: set[str]
 
     def effect(self, module: str, tensors: list[str]) -> Effect:
         fate, found = self._judge(module, tensors)
@@ -96,7 +113,7 @@ class _Judge:
         sides = set(filter(None, map(factor_of, tensors)))
         if not sides:
             yield Cause.NO_FACTOR, "it is no LoRA factor, SGLang takes it for one"
-        elif len(sides) == 1:
+        elif len(sides) == 1 and module not in self.completed:
             missing = "lora_B" if sides == {"A"} else "lora_A"
             yield Cause.ONE_FACTOR, f"it has no {missing}, SGLang takes zeros"
         if found := wrong_scale(self.facts, module):
@@ -196,7 +213,7 @@ class _Judge:
     def _not_its_numbers(self, tensor: str) -> Found | None:
         """Return why a tensor lands with numbers that are not meant."""
         file, dtype = file_of(self.facts, tensor), self.tensors[tensor].dtype
-        if file != WEIGHTS_NAME:
+        if file not in self.facts.adapter.file.file_names:
             return Cause.FURTHER_FILE, f"SGLang takes it from `{file}`, which it reads as well"
         if dtype not in FACTOR_DTYPES:
             return Cause.NO_FLOATS, f"it is {dtype}, SGLang takes the bare numbers"

@@ -2,7 +2,8 @@
 
 No rules here. The trap: whatever else lies in the folder with the same ending is a part of the
 adapter to SGLang, and a tensor that two files have is taken from the last of them. Where the index
-of a checkpoint lies beside them, only the files that it lists are read.
+of a checkpoint lies beside them, only the files that it lists are read; the index of an adapter's
+own shards is not looked at.
 """
 
 from collections.abc import Mapping
@@ -10,29 +11,32 @@ from functools import lru_cache
 from pathlib import Path
 
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
-from inkling_runtime.adapter.adapter import WEIGHTS_NAME
+from inkling_runtime.adapter.adapter import Adapter
 from inkling_runtime.adapter.safetensors_file import TensorInfo, read_header
 from inkling_runtime.adapter.weight_files import INDEX_NAME, indexed_files, iter_weight_files
-from inkling_runtime.errors import InklingError
+from inkling_runtime.errors import InklingError, format_names
 
 
-def further_files(folder: Path) -> list[Path]:
-    """Return the files beside adapter_model.safetensors that SGLang reads as well, in order."""
+def further_files(adapter: Adapter) -> list[Path]:
+    """Return the files beside an adapter's own that SGLang reads as well, in order."""
+    own = adapter.file.file_names
     try:
-        return [path for path in iter_weight_files(folder) if path.name != WEIGHTS_NAME]
+        return [path for path in iter_weight_files(adapter.path) if path.name not in own]
     except InklingError:
         return []
 
 
-def index_problem(folder: Path) -> str | None:
+def index_problem(adapter: Adapter) -> str | None:
     """Return why the index of a checkpoint in an adapter's folder hides the adapter, or None."""
-    if not (folder / INDEX_NAME).is_file():
+    index = adapter.path / INDEX_NAME
+    if not index.is_file():
         return None
     try:
-        listed = {path.name for path in indexed_files(folder / INDEX_NAME)}
+        listed = {path.name for path in indexed_files(index)}
     except InklingError as error:
         return error.message
-    return None if WEIGHTS_NAME in listed else f"`{INDEX_NAME}` does not list `{WEIGHTS_NAME}`"
+    hidden = [name for name in adapter.file.file_names if name not in listed]
+    return f"`{INDEX_NAME}` does not list {format_names(hidden)}" if hidden else None
 
 
 def file_problem(path: Path) -> str | None:
@@ -61,8 +65,8 @@ def file_of(adapter: AdapterFacts, tensor: str) -> str:
 
 @lru_cache(maxsize=16)
 def _read_files(adapter: AdapterFacts) -> Mapping[str, tuple[str, TensorInfo]]:
-    files = {WEIGHTS_NAME: adapter.adapter.file.tensors}
-    for path in further_files(adapter.adapter.path):
+    files = {file.path.name: file.tensors for file in adapter.adapter.file.files}
+    for path in further_files(adapter.adapter):
         try:
             files[path.name] = read_header(path).tensors
         except (InklingError, OSError):

@@ -1,4 +1,4 @@
-"""Rules over the names and shapes of adapters that vLLM refuses when it loads them."""
+"""Rules over the files, names and shapes of adapters that vLLM refuses when it loads them."""
 
 from collections.abc import Iterator
 
@@ -13,6 +13,7 @@ from inkling_cli.checks.launch.vllm.refusal import Reason, Refusal
 from inkling_cli.checks.launch.vllm.wrapping import SHARED_FLAG
 from inkling_cli.checks.rule import Defect
 from inkling_cli.checks.stage import Stage
+from inkling_runtime.adapter.adapter_weights import WEIGHTS_NAME
 from inkling_runtime.errors import format_names
 
 _LOAD = Stage.ADAPTER_LOAD
@@ -109,6 +110,29 @@ def check_adapter_larger_than_slot(subject: LaunchSubject) -> Iterator[Defect]:
         if found and not _is_told_by_rank(subject, facts):
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
             yield _defect(facts, f"`{found[0].name}`: {found[0].message}{more}", found[0])
+
+
+@LAUNCH_RULES.rule("VLM215", "adapter-in-shards", _ERROR, engine=Engine.VLLM, stage=_LOAD)
+def check_adapter_in_shards(subject: LaunchSubject) -> Iterator[Defect]:
+    """An adapter's tensors are in several files, of which vLLM reads none.
+
+    *What it checks*: with LoRA enabled, whether each adapter has an `adapter_model.safetensors`,
+    or shards such as `adapter_model-00001-of-00002.safetensors`.
+
+    *Why it matters*: vLLM looks for that one name and for pickled weights, not for an index. It
+    refuses the adapter because the folder "doesn't contain tensors".
+
+    *How to fix*: `inkling convert-adapter ADAPTER --to vllm -o OUT` joins the shards.
+    """
+    for facts in subject.adapters if subject.lora_enabled else ():
+        weights = facts.adapter.file
+        if weights.is_sharded:
+            yield Defect(
+                f"adapter `{facts.name}` has its tensors in {format_names(weights.file_names, 1)}, "
+                f"vLLM reads `{WEIGHTS_NAME}` alone",
+                advise_conversion(facts, Engine.VLLM),
+                Location(str(weights.path)),
+            )
 
 
 def _loaded(subject: LaunchSubject) -> tuple[AdapterFacts, ...]:

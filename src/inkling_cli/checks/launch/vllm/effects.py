@@ -25,10 +25,10 @@ from inkling_cli.checks.launch.vllm.wrapping import (
     passes_targets,
     server_targets,
 )
-from inkling_runtime.adapter.adapter import FACTOR_DTYPES
 from inkling_runtime.adapter.dialects.vllm import VLLM
 from inkling_runtime.adapter.layouts import Layout
 from inkling_runtime.adapter.lora_config import beyond_plain_lora
+from inkling_runtime.adapter.module_problems import FACTOR_DTYPES
 
 _Found = tuple[Fate, Cause, str]
 _SHARED_EXPERTS = ".mlp.shared_experts."

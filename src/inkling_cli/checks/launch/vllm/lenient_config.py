@@ -14,7 +14,7 @@ from typing import Any
 from inkling_cli.checks.launch.subject import LaunchSubject, UnreadAdapter
 from inkling_cli.checks.launch.vllm.adapter_config import refused_settings
 from inkling_cli.checks.launch.vllm.limits import rank_limit
-from inkling_runtime.adapter.adapter import WEIGHTS_NAME
+from inkling_runtime.adapter.adapter_weights import WEIGHTS_NAME
 from inkling_runtime.adapter.json_file import MAX_JSON_BYTES, decode_json
 from inkling_runtime.adapter.lora_config import CONFIG_NAME
 from inkling_runtime.adapter.pattern_table import is_plain

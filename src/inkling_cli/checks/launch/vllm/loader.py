@@ -54,7 +54,7 @@ def is_refused_for_itself(subject: LaunchSubject, facts: AdapterFacts) -> bool:
 
     What it would drop of an adapter that another launch serves is worth telling already.
     """
-    return any(
+    return facts.adapter.file.is_sharded or any(
         not (refusal.reason is Reason.UNEXPECTED_MODULE and _LAYOUT.search(refusal.name))
         and not (refusal.reason is Reason.TOO_LARGE and facts.max_rank > rank_limit(subject.launch))
         for refusal in refusals(subject, facts)

@@ -1,0 +1,1 @@
+"""Several adapters as one: a weighted sum of their deltas, rank beside rank."""

@@ -1,0 +1,98 @@
+"""A file written at offsets that leaves neither dirty pages nor a full page cache behind."""
+
+import errno
+import os
+from collections import deque
+from contextlib import suppress
+from ctypes import c_int, c_int64, c_uint
+
+from inkling_runtime.adapter.system_calls import system_call
+
+_BLOCKS_IN_FLIGHT = 4
+"""Blocks of each thread that may be on their way to the disk."""
+
+
+def reserve(descriptor: int, size: int) -> None:
+    """Take a file's room at once, where the system can, so that a full disk shows at the start.
+
+    Raises:
+        OSError: there is no room for it.
+    """
+    allocate = system_call("fallocate", c_int, c_int, c_int64, c_int64)
+    try:
+        if allocate is not None:
+            allocate(descriptor, 0, 0, size)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+
+
+def write_all(descriptor: int, view: memoryview, start: int) -> None:
+    """Write bytes at a place of a file.
+
+    Raises:
+        OSError: the file system does not take them.
+    """
+    done = 0
+    while done < len(view):
+        count = os.pwrite(descriptor, view[done:], start + done)
+        if count == 0:
+            raise OSError(errno.EIO, "the file system takes no more bytes")
+        done += count
+
+
+class FlushedPages:
+    """Pages of a file that one thread wrote: on their way to the disk, then forgotten."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._in_flight: deque[tuple[int, int]] = deque()
+
+    def add(self, start: int, size: int) -> None:
+        """Begin to flush a block, and drop the oldest if there are many.
+
+        Raises:
+            OSError: the disk did not take some of the file.
+        """
+        _sync(self._descriptor, start, size, _SYNC_WRITE)
+        self._in_flight.append((start, size))
+        if len(self._in_flight) > _BLOCKS_IN_FLIGHT:
+            self._drop()
+
+    def drop_all(self) -> None:
+        """Wait until all are flushed, and drop them.
+
+        Raises:
+            OSError: the disk did not take some of the file.
+        """
+        while self._in_flight:
+            self._drop()
+
+    def _drop(self) -> None:
+        start, size = self._in_flight.popleft()
+        _sync(self._descriptor, start, size, _SYNC_WAIT_BEFORE | _SYNC_WRITE | _SYNC_WAIT_AFTER)
+        with suppress(AttributeError, OSError):
+            os.posix_fadvise(self._descriptor, start, size, os.POSIX_FADV_DONTNEED)
+
+
+_SYNC_WAIT_BEFORE, _SYNC_WRITE, _SYNC_WAIT_AFTER = 1, 2, 4
+
+
+def _sync(descriptor: int, start: int, size: int, flags: int) -> None:
+    """Flush pages where the system can.
+
+    Raises:
+        OSError: the disk did not take some of the file. Linux says that once: `fsync` on the same
+            descriptor does not repeat it.
+    """
+    sync = system_call("sync_file_range", c_int, c_int64, c_int64, c_uint)
+    try:
+        if sync is not None:
+            sync(descriptor, start, size, flags)
+    except OSError as error:
+        if error.errno not in _NOT_HERE:
+            raise
+
+
+_NOT_HERE = (errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP)
+"""What is answered where the system cannot flush a part of a file."""

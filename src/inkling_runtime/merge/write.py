@@ -1,0 +1,70 @@
+"""Write a planned merge: the target folder is absent or whole, whatever happens.
+
+Memory is a few buffers, whatever the size of the base: `tensor_writer` goes through a tensor in
+boxes, and shards without a delta are copied by the kernel.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from inkling_runtime.adapter.new_folder import new_folder, require_new
+from inkling_runtime.adapter.tensor_writer import write_tensors
+from inkling_runtime.errors import InklingError
+from inkling_runtime.merge.copy_file import copy_file
+from inkling_runtime.merge.magnitudes import require_computable
+from inkling_runtime.merge.merge import Merge
+
+_MARKER = "config.json"
+"""A folder without it is no checkpoint and is not replaced."""
+
+Hashes = dict[str, dict[str, str]]
+"""Shard → tensor → SHA-256 of its bytes."""
+
+
+def write_merge(
+    merge: Merge,
+    out: Path,
+    *,
+    overwrite: bool = False,
+    progress: Callable[[int], None] = lambda nbytes: None,
+) -> Hashes:
+    """Write the checkpoint that a plan describes; return what its changed shards hold.
+
+    Raises:
+        InklingError: `out` may not be written (`require_target`), the disk is full, a factor is
+            no number, or a sum is beyond what the base's dtype holds. Nothing is left behind.
+    """
+    require_target(merge, out, overwrite)
+    hashes: Hashes = {}
+    with new_folder(out, overwrite, merge.nbytes) as folder:
+        require_computable(pair for addend in merge.addends for pair in addend.pairs.values())
+        for path in merge.base.others:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            copy_file(merge.base.path / path, folder / path, lambda nbytes: None)
+        for shard in merge.shards:
+            source, target = shard.source, folder / shard.source.path.name
+            if shard.is_changed:
+                hashes[target.name] = write_tensors(
+                    target, shard.outputs, source.metadata, progress
+                )
+            else:
+                copy_file(source.path, target, progress)
+    return hashes
+
+
+def require_target(merge: Merge, out: Path, overwrite: bool) -> None:
+    """Require that a merged checkpoint may be written to `out`.
+
+    Raises:
+        InklingError: it is, holds or lies in a folder that is read, or `require_new` refuses it.
+    """
+    place = out.resolve()
+    for folder in (merge.base.path, *(addend.adapter.path for addend in merge.addends)):
+        source = folder.resolve()
+        if place == source or place in source.parents or source in place.parents:
+            relation = "is" if place == source else "holds" if place in source.parents else "is in"
+            raise InklingError(
+                f"`{out}` {relation} the folder `{folder}` that is being read, "
+                "expected another folder"
+            )
+    require_new(out, overwrite, _MARKER)
