@@ -226,7 +226,11 @@ def _find_matches(
 
 def _pick(block: RawArray, places: NDArray[np.intp]) -> RawArray:
     """Return the components [e, rows, K] of a block [1 or e, rows, R]."""
-    if places.shape[1] == block.shape[2] and (places == np.arange(block.shape[2])).all():
-        return block
-    shape = (len(places), *block.shape[1:])
-    return np.take_along_axis(np.broadcast_to(block, shape), places[:, None, :], axis=2)
+    first = places[0]
+    if not (places == first).all():
+        shape = (len(places), *block.shape[1:])
+        return np.take_along_axis(np.broadcast_to(block, shape), places[:, None, :], axis=2)
+    start = int(first[0]) if len(first) else 0
+    if np.array_equal(first, np.arange(start, start + len(first))):
+        return block[:, :, start : start + len(first)]
+    return block[:, :, first]

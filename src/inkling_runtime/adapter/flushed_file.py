@@ -8,8 +8,10 @@ from ctypes import c_int, c_int64, c_uint
 
 from inkling_runtime.adapter.system_calls import system_call
 
-_BLOCKS_IN_FLIGHT = 4
-"""Blocks of each thread that may be on their way to the disk."""
+_RUN_BYTES = 8 << 20
+"""Bytes that follow one another and are flushed at once: a call for each tensor would be dear."""
+_RUNS_IN_FLIGHT = 4
+"""Runs of each thread that may be on their way to the disk."""
 
 
 def reserve(descriptor: int, size: int) -> None:
@@ -47,16 +49,28 @@ class FlushedPages:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._in_flight: deque[tuple[int, int]] = deque()
+        self._start = 0
+        self._size = 0
 
     def add(self, start: int, size: int) -> None:
-        """Begin to flush a block, and drop the oldest if there are many.
+        """Begin to flush what was written, and drop the oldest run if there are many.
 
         Raises:
             OSError: the disk did not take some of the file.
         """
-        _sync(self._descriptor, start, size, _SYNC_WRITE)
-        self._in_flight.append((start, size))
-        if len(self._in_flight) > _BLOCKS_IN_FLIGHT:
+        if start != self._start + self._size:
+            self._flush()
+            self._start = start
+        self._size += size
+        if self._size >= _RUN_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._size:
+            _sync(self._descriptor, self._start, self._size, _SYNC_WRITE)
+            self._in_flight.append((self._start, self._size))
+        self._start, self._size = self._start + self._size, 0
+        if len(self._in_flight) > _RUNS_IN_FLIGHT:
             self._drop()
 
     def drop_all(self) -> None:
@@ -65,6 +79,7 @@ class FlushedPages:
         Raises:
             OSError: the disk did not take some of the file.
         """
+        self._flush()
         while self._in_flight:
             self._drop()
 

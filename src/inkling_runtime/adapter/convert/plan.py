@@ -278,11 +278,8 @@ def _rank_changes(pairs: SitePairs, modules: list[TargetModule]) -> list[str]:
     """Return a sentence for each group whose rank grows or shrinks."""
     changes: dict[tuple[str, int, int], int] = {}
     for module in modules:
-        before = {
-            pair.rank
-            for site, pair in pairs.items()
-            if site.layer == module.layer and site.kind in module.row.kinds
-        }
+        sites = (Site(module.layer, kind) for kind in module.row.kinds)
+        before = {pairs[site].rank for site in sites if site in pairs}
         if before and module.rank not in before:
             key = (module.row.kinds[0].group.value, max(before), module.rank)
             changes[key] = changes.get(key, 0) + 1

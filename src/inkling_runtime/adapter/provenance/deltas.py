@@ -17,6 +17,7 @@ from inkling_runtime.adapter.distance import measure_distance
 from inkling_runtime.adapter.model_spec import ModelSpec
 from inkling_runtime.adapter.moves import (
     Array,
+    Expand,
     Join,
     Permute,
     Read,
@@ -92,9 +93,19 @@ def is_same_by_moves(aligned: Aligned, origins: Mapping[str, Array]) -> bool:
     first, second = aligned.first, aligned.second
     return (
         math.isclose(first.scaling, second.scaling, rel_tol=SCALING_ROUNDING, abs_tol=0.0)
-        and first.a == _traced(second.a, origins)
-        and first.b == _traced(second.b, origins)
+        and _once(first.a) == _once(_traced(second.a, origins))
+        and _once(first.b) == _once(_traced(second.b, origins))
     )
+
+
+def _once(array: Array) -> Array:
+    """Return what all entries along the leading axis are made of, where they are the same."""
+    if isinstance(array, Expand):
+        return array.source
+    if isinstance(array, Join) and array.axis == 0 and array.sources[0].shape[0] == 1:
+        first = array.sources[0]
+        return first if all(source == first for source in array.sources) else array
+    return array
 
 
 def _traced(array: Array, origins: Mapping[str, Array]) -> Array:

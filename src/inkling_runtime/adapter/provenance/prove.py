@@ -5,7 +5,8 @@ digests of the source's bytes.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,8 @@ from inkling_runtime.adapter.provenance.proven import (
 from inkling_runtime.errors import InklingError
 
 Progress = Callable[[int], None]
+
+_THREADS = 2
 
 _ROUNDING = ("scale", "cast")
 """Verbs of moves that round each element once."""
@@ -127,16 +130,25 @@ class _Prover:
         left = _modules_to_prove(self._conversion, self._verification)
         shown: dict[str, list[Proven]] = {module.name: [] for module in self._result.modules}
         modules_of = self._modules_by_site()
-        for aligned in self._expectation.sites():
-            names = modules_of.get(str(aligned.site), [])
-            tensors = [name + end for name in names for end in (A_SUFFIX, B_SUFFIX)]
-            proven = self._prove_site(aligned, [name for name in tensors if name in self._arrays])
+        tasks = [
+            (aligned, modules_of.get(str(aligned.site), []))
+            for aligned in self._expectation.sites()
+        ]
+        for (_, names), proven in zip(tasks, self._prove_sites(tasks), strict=True):
             for name in names:
                 shown[name].append(proven)
                 if name in left:
                     left.remove(name)
                     progress(self._nbytes_of(name))
         return Proof({name: weakest(found) for name, found in sorted(shown.items())})
+
+    def _prove_sites(self, tasks: list[tuple[Aligned, list[str]]]) -> Iterator[Proven]:
+        """Yield what is shown of each site; the first that is not proven ends all."""
+        pool = ThreadPoolExecutor(_THREADS)
+        try:
+            yield from pool.map(lambda task: self._prove_site(*task), tasks)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def _modules_by_site(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
@@ -149,7 +161,9 @@ class _Prover:
         tensors = self._result.file.tensors
         return sum(tensors[module + end].nbytes for end in (A_SUFFIX, B_SUFFIX))
 
-    def _prove_site(self, aligned: Aligned, tensors: list[str]) -> Proven:
+    def _prove_site(self, aligned: Aligned, modules: list[str]) -> Proven:
+        names = [name + end for name in modules for end in (A_SUFFIX, B_SUFFIX)]
+        tensors = [name for name in names if name in self._arrays]
         arrays = [self._arrays[name] for name in tensors]
         if not aligned.has_same_widths:
             raise _unproven(f"the widths of `{aligned.site}` are other than the source's")
