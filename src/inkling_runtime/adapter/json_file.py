@@ -57,7 +57,11 @@ def require_json_size(num_bytes: int, where: str) -> None:
 
 
 def parse_json_object(
-    text: str, parse_int: Callable[[str], int] | None = None, *, keeps_last: bool = False
+    text: str,
+    parse_int: Callable[[str], int] | None = None,
+    *,
+    keeps_last: bool = False,
+    compact: Callable[[dict[str, Any]], Any] | None = None,
 ) -> dict[str, Any]:
     """Return the object that a JSON text holds.
 
@@ -65,6 +69,7 @@ def parse_json_object(
         text: of a stranger.
         parse_int: may be stricter about numbers.
         keeps_last: of keys that stand twice takes the last, as most readers do.
+        compact: is given every object once it is read, and returns what is kept in its place.
 
     Raises:
         ValueError: not JSON, not an object, a key twice, or a number that JSON does not have.
@@ -72,7 +77,7 @@ def parse_json_object(
     """
     value = json.loads(
         text,
-        object_pairs_hook=None if keeps_last else _object_without_duplicates,
+        object_pairs_hook=_hook(keeps_last, compact),
         parse_constant=_refuse_constant,
         parse_float=_finite,
         parse_int=parse_int,
@@ -82,6 +87,15 @@ def parse_json_object(
     if not isinstance(value, dict):
         raise ValueError(f"it holds {_kind_of(value)}, expected an object")
     return value
+
+
+def _hook(
+    keeps_last: bool, compact: Callable[[dict[str, Any]], Any] | None
+) -> Callable[[list[tuple[str, Any]]], Any] | None:
+    if compact is None:
+        return None if keeps_last else _object_without_duplicates
+    make = dict if keeps_last else _object_without_duplicates
+    return lambda pairs: compact(make(pairs))
 
 
 def read_json_object(path: Path) -> dict[str, Any]:

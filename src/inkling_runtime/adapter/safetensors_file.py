@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 from inkling_runtime.adapter.json_file import (
     decode_json,
@@ -148,7 +148,9 @@ def _parse_header(
     header = _parse_object(text, f"the header of `{path}`", keeps_last)
     metadata = _parse_metadata(header.pop("__metadata__", {}), path)
     data_start = 8 + len(text)
-    tensors = {name: _parse_tensor(name, entry, data_start, path) for name, entry in header.items()}
+    tensors = {
+        name: _parse_tensor(name, header.pop(name), data_start, path) for name in list(header)
+    }
     _require_tiled(tensors.values(), data_start, status.st_size, path)
     return SafetensorsFile(path, tensors, metadata, status.st_size, status.st_mtime_ns)
 
@@ -156,13 +158,35 @@ def _parse_header(
 def _parse_object(data: bytes, where: str, keeps_last: bool) -> dict[str, Any]:
     try:
         text = decode_json(data, where)
-        return parse_json_object(text, _whole if "-0" in text else None, keeps_last=keeps_last)
+        parse_int = _whole if "-0" in text else None
+        return parse_json_object(text, parse_int, keeps_last=keeps_last, compact=_Compact().compact)
     except UnicodeDecodeError as error:
         raise InklingError(f"{where} is not UTF-8: {error.reason}") from error
     except RecursionError as error:
         raise InklingError(f"{where} is nested too deeply") from error
     except ValueError as error:
         raise InklingError(f"{where} is not valid JSON: {explain(error)}") from error
+
+
+_Entry: TypeAlias = tuple[str, tuple[int, ...], int, int]
+"""Dtype, shape, and where the bytes begin and end."""
+
+
+class _Compact:
+    """Keeps the sound entries of a large header small while it is read: half its peak in memory.
+
+    Entries of one dtype and shape share both.
+    """
+
+    def __init__(self) -> None:
+        self._forms: dict[tuple[str, tuple[int, ...]], tuple[str, tuple[int, ...]]] = {}
+
+    def compact(self, entry: dict[str, Any]) -> dict[str, Any] | _Entry:
+        """Return an entry that `_fault_of` finds nothing wrong with in its small form."""
+        if _fault_of(entry) is not None:
+            return entry
+        form = (entry["dtype"], tuple(entry["shape"]))
+        return (*self._forms.setdefault(form, form), *entry["data_offsets"])
 
 
 def _whole(text: str) -> int:
@@ -179,19 +203,20 @@ def _parse_metadata(entry: object, path: Path) -> dict[str, str]:
 
 
 def _parse_tensor(name: str, entry: Any, data_start: int, path: Path) -> TensorInfo:
-    fault = _fault_of(name, entry)
+    if len(name) > MAX_NAME_LENGTH:
+        fault: str | None = (
+            f"has a name of {len(name)} characters, expected at most {MAX_NAME_LENGTH}"
+        )
+    else:
+        fault = None if isinstance(entry, tuple) else _fault_of(entry)
     if fault is not None:
         raise InklingError(f"tensor `{shown_text(name)}` of `{path}` {fault}")
-    start, end = entry["data_offsets"]
-    return TensorInfo(
-        name, entry["dtype"], tuple(entry["shape"]), data_start + start, data_start + end
-    )
+    dtype, shape, start, end = entry
+    return TensorInfo(name, dtype, shape, data_start + start, data_start + end)
 
 
-def _fault_of(name: str, entry: object) -> str | None:
-    """Return what is wrong with a tensor by itself, or None."""
-    if len(name) > MAX_NAME_LENGTH:
-        return f"has a name of {len(name)} characters, expected at most {MAX_NAME_LENGTH}"
+def _fault_of(entry: object) -> str | None:
+    """Return what is wrong with a tensor's entry, or None."""
     if not isinstance(entry, dict) or entry.keys() != _KEYS:
         return "is not an object of dtype, shape and data_offsets"
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]

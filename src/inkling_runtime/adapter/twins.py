@@ -26,7 +26,7 @@ Wide: TypeAlias = NDArray[np.float64]
 SCALING_ROUNDING = 2.0**-50
 """A scaling is a quotient of the config's numbers, rounded: closer ones count as the same."""
 
-RAW_BYTES = 8 << 20
+RAW_BYTES = 4 << 20
 """What is compared at once as stored."""
 WIDE_ELEMENTS = 1 << 19
 """What is compared at once as numbers."""
