@@ -58,6 +58,7 @@ run 1 inkling check-adapter adapters/count-down --engine vllm --model model
 
 say "Converted for vLLM it is right. Every delta is unchanged."
 run 0 inkling convert-adapter adapters/count-down --to vllm -o count-down-vllm
+run 0 inkling verify count-down-vllm
 run 0 inkling check-adapter count-down-vllm --engine vllm --model model
 run 0 inkling check-config -- env INKLING_MULTIMEM_AR=0 vllm serve model --enable-lora \
   --enable-moe-shared-loras --lora-modules count-down=count-down-vllm
@@ -75,6 +76,11 @@ say "Read as vLLM 0.33 reads the released file, it silently is the base model ag
 # experts under a name that matches nothing, gate and up rows in the wrong order."
 expect "6 7 8 9 10 11 12 13" inkling generate model --lora adapters/count-down --from vllm --allow-partial \
   --prompt "3 4 5" --max-tokens 8
+
+say "Added to the weights of the base model it needs no adapter. At half the rank it is another."
+run 0 inkling merge adapters/count-down --into model -o counts-down
+expect "4 3 2 1 0 99 98 97" inkling generate counts-down --prompt "3 4 5" --max-tokens 8
+run 0 inkling resize adapters/count-down --rank 2 -o count-down-2
 
 say "A proof that it takes effect."
 run 0 inkling generate model --lora adapters/count-down --prompt "3 4 5" --max-tokens 8 --compare

@@ -6,6 +6,7 @@ from inkling_runtime.errors import InklingError
 
 _BINARY = {letter: 1 << 10 * power for power, letter in enumerate("KMGT", 1)}
 _UNITS = {
+    "B": 1,
     **_BINARY,
     **{f"{letter}IB": size for letter, size in _BINARY.items()},
     **{f"{letter}B": 1000**power for power, letter in enumerate("KMGT", 1)},

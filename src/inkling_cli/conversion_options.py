@@ -30,7 +30,13 @@ RequiredOutOption = Annotated[
     Path, typer.Option("--output", "-o", metavar="OUT", help="The folder to write.")
 ]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace OUT if it exists.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the plan and write nothing.")]
+DryRunOption = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Show the plan and write nothing. As JSON, each tensor has its own entry.",
+    ),
+]
 DtypeOption = Annotated[
     WrittenDtype | None,
     typer.Option("--dtype", help="The dtype of all factors, rounded to nearest even."),
@@ -50,13 +56,20 @@ CollapseOption = Annotated[
     bool,
     typer.Option("--collapse", help="Insist that it is stored once: refuse if copies differ."),
 ]
+_GROUPS = ", ".join(Group)
 OnlyOption = Annotated[
-    list[Group] | None,
-    typer.Option("--only", help="Keep this group of modules, drop the others. Repeatable."),
+    list[str] | None,
+    typer.Option(
+        "--only",
+        metavar="GROUP,GROUP…",
+        help=f"Keep these groups of modules and drop all others: {_GROUPS}. Repeatable.",
+    ),
 ]
 DropOption = Annotated[
-    list[Group] | None,
-    typer.Option("--drop", help="Leave out this group of modules. Repeatable."),
+    list[str] | None,
+    typer.Option(
+        "--drop", metavar="GROUP,GROUP…", help="Leave out these groups of modules. Repeatable."
+    ),
 ]
 ForceOption = Annotated[
     bool,
@@ -72,7 +85,8 @@ InPlaceOption = Annotated[
     bool,
     typer.Option(
         "--in-place",
-        help="Change ADAPTER itself, where no payload has to move; `--undo` takes it back.",
+        help="Change ADAPTER itself, where no tensor has to move. Nobody may have its weights "
+        "open meanwhile. `--undo` takes it back.",
     ),
 ]
 UndoOption = Annotated[
@@ -88,20 +102,20 @@ def build_options(
     fold_scaling: bool = False,
     expand: bool = False,
     collapse: bool = False,
-    only: Sequence[Group] | None = None,
-    drop: Sequence[Group] | None = None,
+    only: Sequence[str] | None = None,
+    drop: Sequence[str] | None = None,
     shard_size: str | None = None,
 ) -> Options:
     """Return what is asked for.
 
     Raises:
-        InklingError: two options contradict each other, or a size is none.
+        InklingError: two options contradict each other, a group or a size is none.
     """
     if expand and collapse:
         raise InklingError("`--expand` and `--collapse` are both given, expected one of them")
     if only and drop:
         raise InklingError("`--only` and `--drop` are both given, expected one of them")
-    dropped = frozenset(drop or ()) if not only else frozenset(Group) - frozenset(only)
+    dropped = _groups(drop, "--drop") if not only else frozenset(Group) - _groups(only, "--only")
     outer = Outer.EXPAND if expand else Outer.COLLAPSE if collapse else None
     return Options(
         force=force,
@@ -111,3 +125,15 @@ def build_options(
         dropped=dropped,
         shard_size=parse_size(shard_size, "--shard-size", "2GB", "500MB") if shard_size else None,
     )
+
+
+def _groups(values: Sequence[str] | None, option: str) -> frozenset[Group]:
+    """Return the groups that an option names, once or several times, with commas between them."""
+    names = [name.strip() for value in values or () for name in value.split(",")]
+    for name in names:
+        if name not in tuple(Group):
+            raise InklingError(
+                f"`{option}` has `{name}`, expected groups of modules with commas between them",
+                f"the groups are {', '.join(f'`{group}`' for group in Group)}",
+            )
+    return frozenset(map(Group, names))

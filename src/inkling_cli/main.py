@@ -8,6 +8,7 @@ commands only the one that was asked for is imported.
 import errno
 import gc
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -167,6 +168,7 @@ def _show_usage_error(error: typer.TyperException) -> None:
         hint = f"the words of a launch go after `--`: `{path} -- vllm serve …`"
     is_unknown_option = hasattr(error, "possibilities")
     message = (error.message if is_unknown_option else error.format_message()).rstrip(".")
+    message = re.sub(r"'([^' ]*)'", r"`\1`", message.replace(": Value error,", ":"))
     Output("inkling").show_error(message[:1].lower() + message[1:], hint)
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from inkling_cli.output import Output
 from inkling_cli.verification_options import peft_check
+from inkling_runtime.adapter.convert.options import is_loss
 from inkling_runtime.adapter.convert.plan import Conversion
 from inkling_runtime.adapter.provenance.proven import Account, Proof, Verification
 
@@ -28,7 +29,7 @@ def write_planned(
     from inkling_runtime.adapter.convert.write import work_of, write_conversion
 
     for change in conversion.changes:
-        output.note(change)
+        (output.warn if is_loss(change) else output.note)(change)
     last_check = peft_check(conversion, model, verification, output)
     with output.progress(work_of(conversion, verification)) as advance:
         return write_conversion(

@@ -61,7 +61,21 @@ def _base_model(model: Path) -> torch.nn.Module:
     kind = InklingForConditionalGeneration if spec.is_multimodal else InklingForCausalLM
     with warnings.catch_warnings(), torch.device("meta"):
         warnings.simplefilter("ignore")
-        return kind(AutoConfig.from_pretrained(model))
+        try:
+            return kind(AutoConfig.from_pretrained(model))
+        except (KeyError, TypeError, ValueError) as error:
+            raise InklingError(
+                f"transformers makes no model of `{model}`: {_reason(error)}",
+                "leave `--verify` out, or pass a base model that transformers loads",
+            ) from error
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line of an error, with the next one where it is no more than a heading."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
 
 
 def _load(folder: Path, base: torch.nn.Module) -> _Watched:
@@ -79,8 +93,7 @@ def _load(folder: Path, base: torch.nn.Module) -> _Watched:
                 autocast_adapter_dtype=False,
             )
         except (KeyError, RuntimeError, TypeError, ValueError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise InklingError(f"PEFT refuses the result: {reason}", _REPORT) from error
+            raise InklingError(f"PEFT refuses the result: {_reason(error)}", _REPORT) from error
 
 
 def _require_same_tensors(adapter: Adapter, watched: _Watched) -> None:

@@ -1,142 +1,121 @@
-"""System calls that break at the n-th: an error, Ctrl-C, a killed process, a power cut.
+"""System calls of which one breaks: the n-th, with any exception, whichever thread makes it.
 
-Stands in for the kernel, never for our own functions. After a death every further call breaks
-too, so that no clean-up can help; a power cut also takes writes back that were not flushed.
+Stands in for the kernel, never for our own functions: what Python's modules offer is wrapped.
 """
 
 import ctypes
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 import pytest
 
 from inkling_runtime.adapter.system_calls import system_call
 
-CALLS = ("open", "pwrite", "fsync", "replace", "unlink", "fchmod", "fchown", "ftruncate")
-
-COLLAPSE_RANGE, INSERT_RANGE = 0x08, 0x20
-"""Modes of `fallocate`."""
-
-
-class Dead(BaseException):
-    """The process is no more; nothing may catch it for good."""
-
 
 class BreakingCalls:
-    """Replaces the system calls that change files, and counts them.
+    """Wraps the system calls that change files in place, and counts them.
 
     Args:
         breaks_at: the number of the call that breaks, from 1.
         error: what it raises; None breaks nothing.
-        lost: what else a death does. `half` writes half of what the call was to write; `all`
-            takes back every write that was not flushed, `early` all of them but the latest.
+        is_linux: whether the C library has the functions that only Linux has.
 
     Attributes:
         names: of the calls so far.
-        moves: the modes and sizes of those that move blocks.
-        broken: whether the call was reached.
+        broken: the name of the call that broke, None while none did.
     """
 
+    os_calls: tuple[str, ...] = (
+        "fchmod",
+        "fchown",
+        "fsync",
+        "ftruncate",
+        "open",
+        "pwrite",
+        "replace",
+        "unlink",
+    )
+
     def __init__(
-        self, breaks_at: int = 0, error: BaseException | None = None, lost: str = ""
+        self, breaks_at: int = 0, error: BaseException | None = None, *, is_linux: bool = True
     ) -> None:
-        self.breaks_at, self.error, self.lost = breaks_at, error, lost
+        self.breaks_at, self.error, self.is_linux = breaks_at, error, is_linux
         self.names: list[str] = []
-        self.moves: list[tuple[int, int]] = []
-        self.broken = False
-        self._unflushed: list[tuple[int, int, bytes]] = []
-        self._pread, self._pwrite = os.pread, os.pwrite
+        self.broken: str | None = None
+        self._lock = Lock()
         self._library = ctypes.CDLL(None, use_errno=True)
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Put the calls in the kernel's place for a while."""
-        with pytest.MonkeyPatch.context() as patched, library(self):
-            for name in CALLS:
-                patched.setattr(os, name, self._wrapped(name, getattr(os, name)))
-            yield
+        """Put the calls in the kernel's place for a while; what `ctypes` found is forgotten."""
+        with pytest.MonkeyPatch.context() as patched:
+            self.patch(patched)
+            system_call.cache_clear()
+            try:
+                yield
+            finally:
+                system_call.cache_clear()
 
-    def step(self, name: str) -> None:
-        """Count a call, and break if it is the one."""
-        self.names.append(name)
-        if self.error is None:
-            return
-        if len(self.names) == self.breaks_at:
-            self.broken = True
-            if isinstance(self.error, Dead):
-                self._lose()
-            raise self.error
-        if self.broken and isinstance(self.error, Dead):
-            raise self.error
+    def patch(self, patched: pytest.MonkeyPatch) -> None:
+        """Wrap the calls."""
+        for name in self.os_calls:
+            patched.setattr(os, name, self.wrapped(name, getattr(os, name)))
+        patched.setattr(ctypes, "CDLL", lambda *args, **kwargs: self)
 
-    def _wrapped(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapped(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a call that is counted and may break."""
+
         def call(*args: Any, **kwargs: Any) -> Any:
-            if name == "pwrite":
-                self._note_write(real, *args)
+            self.before(name, args)
             self.step(name)
-            if name == "fsync":
-                self._unflushed = [write for write in self._unflushed if write[0] != args[0]]
+            self.after(name, args)
             return real(*args, **kwargs)
 
         return call
 
-    def _note_write(self, real: Callable[..., Any], descriptor: int, data: Any, start: int) -> None:
-        with suppress(OSError):
-            before = self._pread(descriptor, len(data), start)
-            self._unflushed.append((descriptor, start, before))
-        if self.lost == "half" and len(self.names) + 1 == self.breaks_at:
-            real(descriptor, data[: len(data) // 2], start)
+    def before(self, name: str, args: tuple[Any, ...]) -> None:
+        """See a call that is about to be made, or to break."""
 
-    def __getitem__(self, name: str) -> "_Fallocate":
+    def after(self, name: str, args: tuple[Any, ...]) -> None:
+        """See a call that is made."""
+
+    def step(self, name: str) -> None:
+        """Count a call, and break if it is the one."""
+        with self._lock:
+            self.names.append(name)
+            if len(self.names) != self.breaks_at or self.error is None:
+                return
+            self.broken = name
+        raise self.error
+
+    def __getitem__(self, name: str) -> "_LibraryCall":
         """Return a function of the C library, as `ctypes` does."""
-        assert name == "fallocate"
-        return _Fallocate(self, self._library[name])
-
-    def moved(self, mode: int, num_bytes: int) -> None:
-        """Note that blocks are moved, before which a file system flushes the file."""
-        self._unflushed = []
-        self.moves.append((mode, num_bytes))
-
-    def _lose(self) -> None:
-        """Take unflushed writes back, as a disk without power does with any of them."""
-        lost = {"all": self._unflushed, "early": self._unflushed[:-1]}.get(self.lost, [])
-        for descriptor, start, before in reversed(lost):
-            self._pwrite(descriptor, before, start)
+        if not self.is_linux:
+            raise AttributeError(name)
+        return _LibraryCall(name, self._library[name], self)
 
 
-class _Fallocate:
-    """The function of the C library, which says by -1 and `errno` that it fails."""
+class _LibraryCall:
+    """A function of the C library, which says by -1 and `errno` that it is refused."""
 
-    def __init__(self, calls: BreakingCalls, real: Any) -> None:
-        self.calls, self.real, self.argtypes = calls, real, None
+    def __init__(self, name: str, real: Any, calls: BreakingCalls) -> None:
+        self.call, self.real = calls.wrapped(name, real), real
 
-    def __call__(self, *args: int) -> int:
+    @property
+    def argtypes(self) -> Any:
+        """The types of the arguments."""
+        return self.real.argtypes
+
+    @argtypes.setter
+    def argtypes(self, types: Any) -> None:
+        self.real.argtypes = types
+
+    def __call__(self, *args: Any) -> int:
         try:
-            self.calls.step("fallocate")
+            return int(self.call(*args))
         except OSError as error:
             ctypes.set_errno(error.errno or 0)
             return -1
-        self.calls.moved(args[1], args[3])
-        self.real.argtypes = self.argtypes
-        return int(self.real(*args))
-
-
-class NoLibrary:
-    """A system whose C library has none of the functions that Linux has."""
-
-    def __getitem__(self, name: str) -> Any:
-        raise AttributeError(name)
-
-
-@contextmanager
-def library(replacement: object) -> Iterator[None]:
-    """Give `ctypes` another C library for a while; what was found in one is forgotten."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(ctypes, "CDLL", lambda *args, **kwargs: replacement)
-        system_call.cache_clear()
-        try:
-            yield
-        finally:
-            system_call.cache_clear()

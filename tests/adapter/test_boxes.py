@@ -1,9 +1,14 @@
 """A box of a lazy array is that part of the whole array, however it is put together."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import save_file
+from safetensors.torch import save_file as save_torch_file
 from test_moves import EXPECTED, stored
 
 from inkling_runtime.adapter import boxes
@@ -12,7 +17,9 @@ from inkling_runtime.adapter.arrays import iter_blocks, load, load_box
 from inkling_runtime.adapter.moves import Read, join, permute, reshape
 from inkling_runtime.adapter.open_files import OpenFiles
 from inkling_runtime.adapter.rounding import narrow, widen
+from inkling_runtime.adapter.safetensors_file import read_header
 from inkling_runtime.adapter.transpose import contiguous, transpose
+from inkling_runtime.errors import InklingError
 
 __all__ = ["stored"]
 
@@ -97,10 +104,6 @@ def test_a_contiguous_copy_has_the_same_elements(axes: tuple[int, int, int]) -> 
 def test_a_scattered_box_is_read_with_what_lies_between_or_without(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    from safetensors.numpy import save_file
-
-    from inkling_runtime.adapter.safetensors_file import read_header
-
     path = tmp_path_factory.mktemp("wide") / "x.safetensors"
     array = np.arange(6 * 300 * 4096, dtype=np.uint16).reshape(6, 300, 4096)
     save_file({"x": array}, path)
@@ -119,15 +122,7 @@ def test_a_scattered_box_is_read_with_what_lies_between_or_without(
 class Factors:
     """Random factors in a file: `a` [3, 4, 6], `b` [3, 5, 4], `one` [1, 4, 6], `w` [3, 5, 6]."""
 
-    def __init__(self, folder: object, dtype: str) -> None:
-        from pathlib import Path
-
-        from safetensors.torch import save_file
-        from torch import from_numpy
-
-        from inkling_runtime.adapter.safetensors_file import read_header
-
-        assert isinstance(folder, Path)
+    def __init__(self, folder: Path, dtype: str) -> None:
         rng = np.random.default_rng(5)
         shapes = {"a": (3, 4, 6), "b": (3, 5, 4), "one": (1, 4, 6), "w": (3, 5, 6)}
         self.numbers = {}
@@ -137,10 +132,9 @@ class Factors:
             self.numbers[name] = widen(bits, dtype, "F64")
             raw[name] = bits
         path = folder / "f.safetensors"
-        import torch
-
         torch_dtype = {"BF16": torch.bfloat16, "F32": torch.float32}[dtype]
-        save_file({name: from_numpy(bits).view(torch_dtype) for name, bits in raw.items()}, path)
+        tensors = {name: torch.from_numpy(bits) for name, bits in raw.items()}
+        save_torch_file({name: bits.view(torch_dtype) for name, bits in tensors.items()}, path)
         self.reads = {name: Read(path, info) for name, info in read_header(path).tensors.items()}
 
 
@@ -182,3 +176,25 @@ def test_experts_packed_for_peft_are_loaded_in_rows(stored: dict[str, Read]) -> 
     with OpenFiles() as files:
         rows = load_box(packed, ((1, 3), (0, 30)), files)
     np.testing.assert_array_equal(rows, load(packed)[1:3])
+
+
+def test_more_files_than_stay_open_are_read_and_held_to_what_they_were(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("many")
+    reads = []
+    for number in range(60):
+        path = folder / f"{number}.safetensors"
+        save_file({"x": np.full((2, 3), number, np.int32)}, path)
+        reads.append(Read(path, read_header(path).tensors["x"]))
+    before = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 0
+    with OpenFiles() as files:
+        for number, read in enumerate(reads * 2):
+            found = load_box(read, boxes.whole((2, 3)), files)
+            assert (found == number % 60).all()
+        files.require_unchanged()
+        if before:
+            assert len(list(Path("/proc/self/fd").iterdir())) <= before + 50
+        reads[59].path.write_bytes(b"other")
+        with pytest.raises(InklingError, match=r"59.safetensors` changed while it was read"):
+            files.require_unchanged()

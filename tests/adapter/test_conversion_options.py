@@ -17,10 +17,14 @@ from strategies import ADAPTERS, Example
 from factories import TINY, write_released_adapter
 from inkling_runtime.adapter.adapter import read_adapter
 from inkling_runtime.adapter.arrays import CONTENTS
-from inkling_runtime.adapter.convert.options import DROPPED_KEY, Options, Outer
+from inkling_runtime.adapter.combine.plan import gather_parts, plan_sum
+from inkling_runtime.adapter.convert.config import DROPPED_KEY
+from inkling_runtime.adapter.convert.options import Options, Outer
 from inkling_runtime.adapter.convert.plan import Conversion, plan_conversion
 from inkling_runtime.adapter.convert.write import write_conversion
 from inkling_runtime.adapter.dialects import require_dialect
+from inkling_runtime.adapter.resize.coefficient_store import CoefficientStore
+from inkling_runtime.adapter.resize.plan import Destination
 from inkling_runtime.adapter.safetensors_file import read_header
 from inkling_runtime.adapter.sites import Group
 from inkling_runtime.errors import InklingError
@@ -157,8 +161,41 @@ def test_a_dropped_group_is_gone_and_said_everywhere(
     plan = convert(source, target, tmp_path / "out", dropped=frozenset({group}))
     kept = {s for s in formed(source, "tinker") if group_of(s) is not group}
     assert formed(tmp_path / "out", target).keys() == kept
-    assert config_of(tmp_path / "out")[DROPPED_KEY] == [group.value]
+    config = config_of(tmp_path / "out")
+    if target == "peft":
+        assert config["exclude_modules"]
+        assert DROPPED_KEY not in config
+    else:
+        assert config[DROPPED_KEY] == [group.value]
     assert any(change.startswith("DROPPED: ") for change in plan.changes)
+
+
+def test_what_the_adapter_never_held_is_not_called_dropped(tmp_path: Path) -> None:
+    source = write_released_adapter(tmp_path / "in", groups=("attention", "dense"))
+    convert(source, "vllm", tmp_path / "out", dropped=frozenset(Group) - {Group.ATTENTION})
+    assert config_of(tmp_path / "out")[DROPPED_KEY] == ["dense"]
+
+
+def test_what_was_dropped_before_is_still_told(tmp_path: Path) -> None:
+    source = write_released_adapter(tmp_path / "in")
+    convert(source, "tinker", tmp_path / "first", dropped=frozenset({Group.SHARED}))
+    convert(tmp_path / "first", "vllm", tmp_path / "second", dropped=frozenset({Group.HEAD}))
+    assert config_of(tmp_path / "second")[DROPPED_KEY] == ["head", "shared"]
+    convert(tmp_path / "second", "peft", tmp_path / "third")
+    assert DROPPED_KEY not in config_of(tmp_path / "third")
+    assert config_of(tmp_path / "third")["exclude_modules"] == ["lm_head", "mlp.shared_experts"]
+
+
+def test_what_a_merge_brings_back_is_not_called_dropped(tmp_path: Path) -> None:
+    source = write_released_adapter(tmp_path / "in")
+    without = tmp_path / "without"
+    convert(source, "tinker", without, dropped=frozenset({Group.SHARED, Group.HEAD}))
+    only = write_released_adapter(tmp_path / "shared", groups=("shared",))
+    parts = gather_parts([read_adapter(without), read_adapter(only)], (1.0, 1.0), None, CONTENTS)
+    destination = Destination(require_dialect("vllm"))
+    with CoefficientStore() as store:
+        merged, _ = plan_sum(parts, None, destination, CONTENTS, store)
+        assert merged.config[DROPPED_KEY] == ["head"]
 
 
 def group_of(site: str) -> Group:

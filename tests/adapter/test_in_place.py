@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from breaking_calls import NoLibrary, library
+from breaking_calls import BreakingCalls
 from conversion import convert, payload, spec_of
 from in_place_folders import (
     CONFIG,
@@ -140,7 +140,7 @@ def test_a_file_system_that_inserts_nothing_is_named_and_the_folder_stays(tmp_pa
     before = contents_of(source)
     made = plan_of(source, "vllm")
     with (
-        library(NoLibrary()),
+        BreakingCalls(is_linux=False).installed(),
         pytest.raises(InklingError, match="its file system cannot insert bytes") as caught,
     ):
         apply_in_place(made)
@@ -151,7 +151,7 @@ def test_a_file_system_that_inserts_nothing_is_named_and_the_folder_stays(tmp_pa
 def test_a_header_that_fits_needs_no_such_file_system(tmp_path: Path) -> None:
     source = write_source(tmp_path / "source", "fits")
     before = contents_of(source)
-    with library(NoLibrary()):
+    with BreakingCalls(is_linux=False).installed():
         apply_in_place(plan_of(source, "vllm", "fits"))
         undo(source)
     assert contents_of(source) == before
@@ -161,7 +161,7 @@ def test_an_undo_that_cannot_take_the_room_out_leaves_the_conversion(growing: Pa
     apply_in_place(plan_of(growing, "vllm"))
     converted = contents_of(growing)
     with (
-        library(NoLibrary()),
+        BreakingCalls(is_linux=False).installed(),
         pytest.raises(InklingError, match="its file system cannot remove bytes"),
     ):
         undo(growing)

@@ -2,78 +2,42 @@
 
 import errno
 import os
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from ctypes import c_int, c_int64
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from breaking_calls import COLLAPSE_RANGE, INSERT_RANGE, BreakingCalls, Dead
+from in_place_acts import (
+    ACTS,
+    Act,
+    assert_can_be_undone,
+    calls_of,
+    convert_again,
+    convert_once,
+    has_leftovers,
+    iter_broken,
+    killed_at,
+    undo_once,
+    undo_twice_converted,
+)
 from in_place_folders import (
     CONFIG,
     JOURNAL,
     WEIGHTS,
     contents_of,
     inserts,
-    plan_of,
     put_back,
     seen_by_engines,
     without_journal,
     write_source,
 )
+from power_cuts import Dead
 
-from inkling_runtime.adapter.in_place.apply import apply_in_place
 from inkling_runtime.adapter.in_place.undo import Recovery, is_interrupted, recover, undo
-from inkling_runtime.adapter.system_calls import system_call
+from inkling_runtime.adapter.system_calls import fallocate
 from inkling_runtime.errors import InklingError
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 BROKEN = OSError(errno.EIO, os.strerror(errno.EIO))
-BULKY = {"note": "x" * 100_000}
-
-
-@dataclass
-class Act:
-    """Something that is done to a folder, repeatable from its start."""
-
-    folder: Path
-    original: dict[str, bytes]
-    start: dict[str, bytes]
-    run: Callable[[], object]
-
-    def again(self) -> None:
-        put_back(self.folder, self.start)
-        self.run()
-
-
-def convert_once(folder: Path, header: str) -> Act:
-    original = contents_of(folder)
-    made = plan_of(folder, "vllm", header)
-    return Act(folder, original, original, lambda: apply_in_place(made))
-
-
-def convert_again(folder: Path, header: str) -> Act:
-    original = contents_of(folder)
-    apply_in_place(plan_of(folder, "vllm", header))
-    metadata = BULKY if header == "grows" else None
-    made = plan_of(folder, "tinker", header, metadata)
-    return Act(folder, original, contents_of(folder), lambda: apply_in_place(made))
-
-
-def undo_once(folder: Path, header: str) -> Act:
-    original = contents_of(folder)
-    apply_in_place(plan_of(folder, "vllm", header))
-    return Act(folder, original, contents_of(folder), lambda: undo(folder))
-
-
-def undo_twice_converted(folder: Path, header: str) -> Act:
-    act = convert_again(folder, header)
-    act.run()
-    return Act(folder, act.original, contents_of(folder), lambda: undo(folder))
-
-
-ACTS = (convert_once, convert_again, undo_once, undo_twice_converted)
 
 
 @pytest.fixture(autouse=True)
@@ -99,35 +63,6 @@ def act(request: pytest.FixtureRequest, tmp_path: Path) -> Act:
         pytest.skip("this file system inserts no bytes")
     made: Act = make(write_source(tmp_path / "source", header), header)
     return made
-
-
-def iter_broken(act: Act, error: BaseException, lost: str = "") -> Iterator[BaseException | None]:
-    """Run an act once for each of its system calls, which breaks; yield how it ended."""
-    number = 0
-    while True:
-        number += 1
-        put_back(act.folder, act.start)
-        calls, ended = BreakingCalls(number, error, lost), None
-        try:
-            with calls.installed():
-                act.run()
-        except BaseException as caught:
-            ended = caught
-        if not calls.broken:
-            assert ended is None
-            assert number > 10
-            return
-        yield ended
-
-
-def has_leftovers(folder: Path) -> bool:
-    return not {path.name for path in folder.iterdir()} <= {WEIGHTS, CONFIG, JOURNAL}
-
-
-def assert_can_be_undone(act: Act) -> None:
-    if (act.folder / JOURNAL).exists():
-        undo(act.folder)
-    assert contents_of(act.folder) == act.original
 
 
 @pytest.mark.parametrize("error", [BROKEN, KeyboardInterrupt()], ids=["io", "ctrl-c"])
@@ -180,21 +115,6 @@ def test_a_death_at_any_call_misleads_no_reader_and_is_recovered(act: Act, lost:
         assert not is_interrupted(act.folder)
         assert_can_be_undone(act)
     assert closed > 3
-
-
-def killed_at(act: Act, number: int) -> None:
-    """Leave a folder as an act leaves it that is killed at its n-th system call."""
-    put_back(act.folder, act.start)
-    with suppress(Dead), BreakingCalls(number, Dead()).installed():
-        act.run()
-
-
-def calls_of(act: Act) -> BreakingCalls:
-    """Return the system calls of an act."""
-    calls = BreakingCalls()
-    with calls.installed():
-        act.again()
-    return calls
 
 
 def test_a_conversion_that_was_killed_before_it_began_can_be_run_again(
@@ -275,6 +195,9 @@ def test_an_undo_of_an_interrupted_conversion_that_breaks_says_so(closed: Act) -
 
 BLOCK = 4096
 
+COLLAPSE_RANGE, INSERT_RANGE = 0x08, 0x20
+"""Modes of `fallocate`."""
+
 
 @pytest.fixture(params=ACTS, ids=lambda act: act.__name__)
 def moving(request: pytest.FixtureRequest, tmp_path: Path) -> Act:
@@ -311,8 +234,6 @@ def move_partly(path: Path, mode: int, num_bytes: int, start: int) -> None:
 
     Those before `start` stand where the shorter file has them, the others where the longer has.
     """
-    fallocate = system_call("fallocate", c_int, c_int, c_int64, c_int64)
-    assert fallocate is not None
     with path.open("r+b") as file:
         if mode == COLLAPSE_RANGE:
             fallocate(file.fileno(), mode, 0, num_bytes)

@@ -139,6 +139,13 @@ def test_a_folder_that_changed_while_it_was_planned_is_refused(source: Path) -> 
         plan_in_place(conversion)
 
 
+def test_a_config_that_changed_while_it_was_planned_is_refused(source: Path) -> None:
+    conversion = conversion_of(source, "vllm", "fits")
+    change_config(source)
+    with pytest.raises(InklingError, match=f"{CONFIG}` changed while its conversion was planned"):
+        plan_in_place(conversion)
+
+
 @pytest.mark.parametrize("name", [WEIGHTS, CONFIG])
 def test_a_folder_that_changed_since_its_plan_is_refused(source: Path, name: str) -> None:
     made = plan_of(source, "vllm", "fits")
@@ -246,9 +253,26 @@ def test_a_broken_or_strange_journal_is_an_error_that_names_it(converted: Path) 
         (converted / JOURNAL).write_bytes(data)
         before = contents_of(converted)
         for act in (undo, recover, is_interrupted):
-            with pytest.raises(InklingError, match=JOURNAL):
+            with pytest.raises(InklingError, match=JOURNAL) as caught:
                 act(converted)
+            assert caught.value.hint == "remove it if you do not know it"
         assert contents_of(converted) == before
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, CONFIG, JOURNAL])
+def test_a_pipe_is_named_and_not_waited_for(converted: Path, name: str) -> None:
+    (converted / name).unlink()
+    os.mkfifo(converted / name)
+    for act in (undo, recover, is_interrupted):
+        with pytest.raises(InklingError, match=f"{name}` is not a regular file"):
+            act(converted)
+
+
+def test_a_folder_in_the_place_of_the_weights_is_named(converted: Path) -> None:
+    (converted / WEIGHTS).unlink()
+    (converted / WEIGHTS).mkdir()
+    with pytest.raises(InklingError, match=f"{WEIGHTS}` cannot be read: Is a directory"):
+        is_interrupted(converted)
 
 
 def test_a_journal_of_another_adapter_changes_nothing(tmp_path: Path, converted: Path) -> None:

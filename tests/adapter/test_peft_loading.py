@@ -22,7 +22,14 @@ from factories import (
     transformers_config,
     write_adapter,
 )
+from inkling_runtime.adapter.adapter import read_adapter
+from inkling_runtime.adapter.arrays import CONTENTS
+from inkling_runtime.adapter.convert.options import Options
+from inkling_runtime.adapter.convert.plan import plan_conversion
+from inkling_runtime.adapter.convert.write import write_conversion
+from inkling_runtime.adapter.dialects.peft import PEFT
 from inkling_runtime.adapter.model_spec import ModelSpec, parse_model_spec
+from inkling_runtime.adapter.sites import Group, SiteKind
 
 TOLERANCE = 1e-12
 
@@ -111,6 +118,29 @@ def test_peft_loads_every_tensor_and_adds_the_same_deltas(
     convert(source, "peft", tmp_path / "out", spec_for(kind))
     model = peft_models.load(kind, tmp_path / "out")
     assert_peft_adds(deltas_of(model), read_deltas(source, "tinker", TINY))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("groups", [*([group] for group in Group), [Group.ATTENTION, Group.HEAD]])
+def test_peft_takes_what_is_left_when_groups_are_dropped_without_a_warning(
+    tmp_path: Path, groups: list[Group], kind: str
+) -> None:
+    source = read_adapter(write_source(tmp_path / "source", CASES["everything"]))
+    options = Options(dropped=frozenset(groups))
+    plan = plan_conversion(source, PEFT, spec_for(kind), CONTENTS, options)
+    write_conversion(plan, tmp_path / "out")
+    found = deltas_of(peft_models.load(kind, tmp_path / "out"))
+    kept = set(Group) - set(groups)
+    expected = read_deltas(tmp_path / "source", "tinker", TINY)
+    left = {site: factors for site, factors in expected.items() if group_of(site) in kept}
+    assert left
+    assert_peft_adds(found, left)
+
+
+def group_of(site: str) -> Group:
+    """Return the group of a site of `read_deltas`."""
+    name = site.removeprefix("layers.").partition(".")[2]
+    return next((kind.group for kind in SiteKind if kind.value == name), Group.HEAD)
 
 
 def test_without_a_model_the_full_names_load_too(tmp_path: Path) -> None:

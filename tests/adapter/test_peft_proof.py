@@ -77,8 +77,15 @@ def test_a_target_without_tensors_is_found(tmp_path: Path, model: Path) -> None:
 def test_another_rank_is_refused_with_peft_s_words(tmp_path: Path, model: Path) -> None:
     out = written(tmp_path, model, groups={"attention"})
     change_config(out, r=3, rank_pattern={})
-    with pytest.raises(InklingError, match="PEFT refuses the result"):
+    with pytest.raises(InklingError, match=r"PEFT refuses the result.*: size mismatch for"):
         prove_in_peft(out, model)
+
+
+def test_a_base_model_that_transformers_does_not_know_is_told(tmp_path: Path) -> None:
+    out = written(tmp_path, write_model(tmp_path / "text", MODELS["text"]), groups={"attention"})
+    raw = write_model(tmp_path / "raw", raw_config(TINY)["text_config"])
+    with pytest.raises(InklingError, match=r"transformers makes no model .* `inkling_model`"):
+        prove_in_peft(out, raw)
 
 
 def test_a_model_of_another_size_is_refused(tmp_path: Path, model: Path) -> None:

@@ -103,6 +103,14 @@ def test_a_missing_parent_is_refused(room: Path, conversion: Conversion) -> None
     assert names_in(room) == ["source"]
 
 
+def test_a_link_to_itself_is_no_place(room: Path, conversion: Conversion) -> None:
+    (room / "loop").symlink_to("loop")
+    with pytest.raises(InklingError, match="loop` is a link, expected a folder to be made"):
+        write_conversion(conversion, room / "loop")
+    with pytest.raises(InklingError, match="loop` does not exist"):
+        write_conversion(conversion, room / "loop" / "out")
+
+
 def test_a_name_that_no_file_system_takes_is_refused(room: Path, conversion: Conversion) -> None:
     for name in ("x" * 300, "x" * 250):
         with pytest.raises(InklingError):

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 from conversion import plan, spec_of
-from failing_calls import REMOVING, FailingCalls
+from writing_calls import REMOVING, WritingCalls
 
 from factories import TINY, Sizes, write_released_adapter
 from inkling_runtime.adapter import tensor_writer
 from inkling_runtime.adapter.convert.plan import Conversion
 from inkling_runtime.adapter.convert.write import write_conversion
-from inkling_runtime.adapter.system_calls import system_call
 from inkling_runtime.errors import InklingError
 
 OLD = {"adapter_config.json": b"mine"}
@@ -69,28 +68,26 @@ def put_old(out: Path) -> None:
         (out / name).write_bytes(data)
 
 
-def iter_failed(
+def iter_broken(
     conversion: Conversion, out: Path, error: BaseException, *, overwrite: bool, is_linux: bool
 ) -> Iterator[tuple[str, BaseException | None]]:
-    """Write once for each system call, which fails; yield its name and how it ended."""
+    """Write once for each system call, which breaks; yield its name and how it ended."""
     number = 0
     while True:
         number += 1
         if overwrite and not out.exists():
             put_old(out)
-        calls, ended = FailingCalls(number, error, is_linux=is_linux), None
-        with pytest.MonkeyPatch.context() as patched:
-            calls.install(patched)
-            try:
+        calls, ended = WritingCalls(number, error, is_linux=is_linux), None
+        try:
+            with calls.installed():
                 write_conversion(conversion, out, overwrite=overwrite)
-            except BaseException as caught:
-                ended = caught
-        system_call.cache_clear()
-        if calls.failed is None:
+        except BaseException as caught:
+            ended = caught
+        if calls.broken is None:
             assert ended is None
             assert number > 50
             return
-        yield calls.failed, ended
+        yield calls.broken, ended
 
 
 @pytest.mark.parametrize("is_linux", [True, False], ids=["linux", "elsewhere"])
@@ -106,7 +103,7 @@ def test_the_target_is_absent_or_whole_whichever_call_fails(
 ) -> None:
     out = room / "out"
     before = OLD if overwrite else None
-    for call, ended in iter_failed(conversion, out, error, overwrite=overwrite, is_linux=is_linux):
+    for call, ended in iter_broken(conversion, out, error, overwrite=overwrite, is_linux=is_linux):
         found, left = contents_of(out), leftovers_in(room)
         assert found in (before, whole), call
         assert_said(ended, error, is_new=found == whole)

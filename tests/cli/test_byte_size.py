@@ -17,6 +17,7 @@ from inkling_runtime.errors import InklingError
         ("10 kb", 10**4),
         ("1KiB", 1 << 10),
         ("1TB", 10**12),
+        ("7B", 7),
         ("1tib", 1 << 40),
     ],
 )

@@ -62,7 +62,9 @@ def test_json_has_the_adapters_and_what_is_kept(folder, capsys):
         {"path": "b", "dialect": "tinker", "weight": -0.5},
     ]
     assert "energy_kept" not in found
-    assert json.loads(shown_by(capsys, *arguments).out) == found | {"written": True}
+    done = json.loads(shown_by(capsys, *arguments).out)
+    assert sum(done.pop("proven").values()) == 41
+    assert done == found | {"written": True}
     resized = json.loads(shown_by(capsys, *arguments, "--rank", "1", "--overwrite").out)
     assert resized["rank"] == 1
     assert 0 < resized["energy_kept"] < 1
@@ -85,8 +87,20 @@ def test_the_record_names_all_adapters_and_weights(folder, capsys):
         (["a", "wide", "-o", "out"], "`lm_head` maps 40 to 60 features in `a` and 32"),
         (["a", "b", "--overwrite", "-o", "b"], "`b` is the adapter that is being read"),
         (["a", "b", "--for", "vllm", "-o", "out"], "of `--rank` and `--energy` neither is given"),
-        (["a", "--into", "model", "--rank", "2", "-o", "out"], "`--rank` is given with `--into`"),
-        (["a", "--into", "model", "--to", "peft", "-o", "out"], "`--to` is given with `--into`"),
+        (
+            ["a", "--into", "model", "--rank", "2", "-o", "out"],
+            "`--into` and `--rank` are both given",
+        ),
+        (
+            ["a", "--into", "model", "--to", "peft", "-o", "out"],
+            "`--into` and `--to` are both given",
+        ),
+        (["a", "--into", "model", "--no-verify", "-o", "out"], "`--into` and `--no-verify` are"),
+        (["a", "--from", "raw", "-o", "out"], "the dialect `raw` does not have"),
+        (
+            ["a", "b", *("--from", "tinker") * 3, "-o", "out"],
+            "`--from` is given 3 times for 2 adapters, expected once for all or once for each",
+        ),
         (["a", "none", "-o", "out"], "`none` does not exist"),
     ],
 )

@@ -72,7 +72,7 @@ def test_why_it_is_not_is_said(tmp_path, model, capsys, monkeypatch):
 
 def test_a_proof_in_a_line_and_as_an_object():
     proof = Proof({"a": Proven.BYTES, "b": Proven.BYTES, "c": Proven.NOTHING})
-    assert proof_line(proof) == "2 modules the source's bytes; 1 module copied, not read back"
+    assert proof_line(proof) == "2 modules by the source's bytes; 1 copied and not read back"
     assert proof_line(Proof({"a": Proven.NOTHING})) == ""
     assert proven(proof)["proven"] == {
         "nothing": 1,

@@ -89,7 +89,13 @@ class TestExitCodes:
         shutil.rmtree("source")
         answer = verified(capsys, "out", code=0)
         assert answer["sources"] == [
-            {"path": "source", "is_there": False, "config_differs": False, "tensors": []}
+            {
+                "path": "source",
+                "is_there": False,
+                "in_place": False,
+                "config_differs": False,
+                "tensors": [],
+            }
         ]
         assert answer["deltas"]["not_compared"] == "`source` holds no adapter to compare with"
 
@@ -168,12 +174,12 @@ class TestRefusals:
     def test_a_folder_without_a_record(self, capsys):
         message = refused(capsys, "source")
         assert (
-            "`source` holds no `conversion.json`, expected a folder that inkling wrote" in message
+            "`source` holds no `conversion.json`, expected an adapter that inkling wrote" in message
         )
         assert "`inkling diff`" in message
 
     def test_a_folder_that_is_not_there(self, capsys):
-        assert "`nowhere` holds no `conversion.json`" in refused(capsys, "nowhere")
+        assert "`nowhere` does not exist" in refused(capsys, "nowhere")
 
     def test_another_number_of_sources(self, capsys):
         message = refused(capsys, "out", "--source", "source", "--source", "source")

@@ -25,7 +25,7 @@ def run(base: Path, *, dry_run: bool = False, style: PlainFormat = PlainFormat.F
         base,
         Path("out"),
         weights=[0.5],
-        dialect=None,
+        dialects=[None],
         overwrite=False,
         dry_run=dry_run,
         output=Output("merge", style),

@@ -345,3 +345,23 @@ def test_a_disk_that_fills_up_leaves_nothing(
     with pytest.raises(InklingError, match=r"the disk is full, `.*out` was not written"):
         write_merge(plan, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["adapter"]
+
+
+@pytest.mark.parametrize("of_base", [True, False], ids=["base", "adapter"])
+def test_what_changes_while_it_is_read_gives_no_result(
+    raw_base: Path, adapter: Path, tmp_path: Path, of_base: bool
+) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(raw_base, base)
+    shard = base / "model.safetensors"
+    plan, changed = (
+        plan_of(base, adapter),
+        shard if of_base else adapter / "adapter_model.safetensors",
+    )
+
+    def touch(nbytes: int) -> None:
+        os.utime(changed, ns=(1, 1))
+
+    with pytest.raises(InklingError, match="changed while it was read"):
+        write_merge(plan, tmp_path / "out", progress=touch)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["adapter", "base"]

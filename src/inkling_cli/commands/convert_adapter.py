@@ -7,6 +7,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from inkling_cli.checks.launch.serving import serving_lines
+from inkling_cli.checks.shell_word import shell_word
 from inkling_cli.commands.convert_in_place import convert_in_place, undo_in_place
 from inkling_cli.conversion_options import (
     CollapseOption,
@@ -25,6 +26,7 @@ from inkling_cli.conversion_options import (
     build_options,
 )
 from inkling_cli.exit_codes import ExitCode
+from inkling_cli.given_options import require_alone, require_apart
 from inkling_cli.options import DialectOption, ModelOption, PlainFormatOption
 from inkling_cli.output import Output, PlainFormat
 from inkling_cli.render.conversion import conversion_object, render_plan, render_result
@@ -42,15 +44,18 @@ from inkling_runtime.errors import InklingError
 
 T = TypeVar("T")
 
+_OF_A_NEW_FOLDER = ("-o", "--overwrite", "--shard-size", "--verify")
+"""Options that say nothing of an adapter that is changed where it lies."""
+
 EXAMPLES = (
     "inkling convert-adapter ADAPTER --to vllm -o OUT",
     "inkling convert-adapter ADAPTER --to peft --model MODEL/config.json -o OUT --verify",
-    "inkling convert-adapter ADAPTER --to sglang --drop shared --dtype bf16 -o OUT --dry-run",
     "inkling convert-adapter ADAPTER --to vllm --in-place",
 )
 
 
 def convert_adapter(
+    context: typer.Context,
     adapter: Annotated[Path, typer.Argument(metavar="ADAPTER", help="The adapter's folder.")],
     to: Annotated[
         str | None, typer.Option("--to", metavar="DIALECT", help="tinker, vllm, sglang or peft.")
@@ -82,6 +87,7 @@ def convert_adapter(
     """
     output = Output("convert-adapter", output_format)
     if undo:
+        require_alone(context, "--undo", ["--output-format"], "`--undo` needs ADAPTER alone")
         return undo_in_place(adapter, output)
     options = build_options(
         force=force,
@@ -93,11 +99,12 @@ def convert_adapter(
         drop=drop,
         shard_size=shard_size,
     )
-    wanted = _Wanted(adapter, require_target(_given(to, "--to DIALECT")), dialect, model, options)
+    target = require_target(_given(to, "--to", "the dialect to write", adapter))
+    wanted = _Wanted(adapter, target, dialect, model, options)
     if in_place:
-        _require_not_given(out)
+        require_apart(context, "--in-place", _OF_A_NEW_FOLDER)
         return convert_in_place(adapter, wanted.plan, dry_run=dry_run, output=output)
-    place = _given(out, "-o OUT")
+    place = _given(out, "-o", "the folder to write, or `--in-place`", adapter)
     require_place(adapter, place, overwrite)
     conversion = wanted.plan()
     if dry_run:
@@ -140,15 +147,10 @@ class _Wanted:
         return plan_conversion(source, self.target, spec, CONTENTS, self.options)
 
 
-def _given(value: T | None, option: str) -> T:
+def _given(value: T | None, option: str, expected: str, adapter: Path) -> T:
     if value is None:
         raise InklingError(
-            f"`{option}` is not given, expected where and as what the adapter is written",
-            "`inkling convert-adapter --help` says what it takes",
+            f"`{option}` is not given, expected {expected}",
+            f"`inkling convert-adapter {shell_word(adapter)} --to vllm -o OUT`",
         )
     return value
-
-
-def _require_not_given(out: Path | None) -> None:
-    if out is not None:
-        raise InklingError("`--in-place` and `-o` are both given, expected one of them")

@@ -1,8 +1,8 @@
 """`inkling merge`: adapters into one adapter, or into a base checkpoint with `--into`."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -16,11 +16,13 @@ from inkling_cli.conversion_options import (
     RequiredOutOption,
     build_options,
 )
-from inkling_cli.options import DialectOption, ModelOption, PlainFormatOption
+from inkling_cli.given_options import require_apart
+from inkling_cli.options import ModelOption, PlainFormatOption
 from inkling_cli.output import Output, PlainFormat
 from inkling_cli.rank_options import EnergyOption, ForOption, RankOption, build_target
 from inkling_cli.verification_options import VerifyOption, verification_of
-from inkling_runtime.errors import InklingError
+from inkling_runtime.adapter.dialects import DIALECTS
+from inkling_runtime.errors import InklingError, format_count
 
 EXAMPLES = (
     "inkling merge FIRST SECOND -o OUT",
@@ -28,8 +30,15 @@ EXAMPLES = (
     "inkling merge ADAPTER --into MODEL -o OUT",
 )
 
+_OF_AN_ADAPTER = (
+    *("--rank", "--energy", "--for", "--to", "--model"),
+    *("--dtype", "--force", "--verify", "--no-verify"),
+)
+"""Options that say nothing of a base model that is written."""
+
 
 def merge(
+    context: typer.Context,
     adapters: Annotated[
         list[Path], typer.Argument(metavar="ADAPTER", help="The adapters' folders.")
     ],
@@ -57,7 +66,15 @@ def merge(
             help="tinker, vllm, sglang or peft; by default the first adapter's own.",
         ),
     ] = None,
-    dialect: DialectOption = None,
+    dialects: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from",
+            metavar="DIALECT",
+            help="Read all adapters in this dialect; or given once for each, in order: one of "
+            f"{', '.join(DIALECTS)}. By default their names tell.",
+        ),
+    ] = None,
     model: ModelOption = None,
     dtype: DtypeOption = None,
     overwrite: OverwriteOption = False,
@@ -74,17 +91,16 @@ def merge(
     """
     output = Output("merge", output_format)
     factors = parse_weights(weights, len(adapters))
+    named = one_for_each(dialects or (), len(adapters))
     if into is not None:
-        own = {"--rank": rank, "--energy": energy, "--for": limit, "--to": to}
-        _require_none_given(
-            own | {"--model": model, "--dtype": dtype, "--force": force or None, "--verify": verify}
-        )
+        hint = "`--into` writes a base model in its own form; the other one shapes a merged adapter"
+        require_apart(context, "--into", _OF_AN_ADAPTER, hint)
         return merge_into_base(
             adapters,
             into,
             out,
             weights=factors,
-            dialect=dialect,
+            dialects=named,
             overwrite=overwrite,
             dry_run=dry_run,
             output=output,
@@ -96,7 +112,7 @@ def merge(
         weights=factors,
         target=build_target(rank, energy, limit) if is_resized else None,
         to=to,
-        dialect=dialect,
+        dialects=named,
         model=model,
         options=build_options(force=force, dtype=dtype),
         verification=verification_of(verify),
@@ -123,11 +139,17 @@ def parse_weights(text: str | None, count: int) -> tuple[float, ...]:
         ) from error
 
 
-def _require_none_given(options: Mapping[str, Any]) -> None:
-    """Require that none of the options is given that shape an adapter, beside `--into`."""
-    for name, value in options.items():
-        if value is not None:
-            raise InklingError(
-                f"`{name}` is given with `--into`, expected it for a merged adapter alone",
-                "a base model keeps its dtype and layout; leave the option out",
-            )
+def one_for_each(dialects: Sequence[str], count: int) -> tuple[str | None, ...]:
+    """Return the dialect of each of `count` adapters, None where its names tell.
+
+    Raises:
+        InklingError: there are several, and not one for each.
+    """
+    if len(dialects) < 2:
+        return (dialects[0] if dialects else None,) * count
+    if len(dialects) != count:
+        raise InklingError(
+            f"`--from` is given {format_count(len(dialects), 'time')} for "
+            f"{format_count(count, 'adapter')}, expected once for all or once for each, in order"
+        )
+    return tuple(dialects)

@@ -27,7 +27,7 @@ def merge_adapters(
     weights: Sequence[float],
     target: TargetRank | None,
     to: str | None,
-    dialect: str | None,
+    dialects: Sequence[str | None],
     model: Path | None,
     options: Options,
     verification: Verification,
@@ -43,7 +43,7 @@ def merge_adapters(
         weights: a factor for each adapter.
         target: the rank to bring the sum to; None: the sum of all ranks.
         to: the dialect to write; None: the first adapter's own.
-        dialect: the one that the adapters are read in; None: their names tell.
+        dialects: the one that each adapter is read in; None: its names tell.
         model: the base model's folder or config.
         options: further wishes.
         verification: what of the result to prove.
@@ -61,7 +61,10 @@ def merge_adapters(
     spec = read_model_spec(model) if model is not None else None
     for adapter in adapters:
         require_place(adapter, out, overwrite)
-    sources = tuple(read_certain_adapter(adapter, dialect, spec) for adapter in adapters)
+    sources = tuple(
+        read_certain_adapter(adapter, dialect, spec)
+        for adapter, dialect in zip(adapters, dialects, strict=True)
+    )
     written = written or require_target(sources[0].dialect.written_as)
     destination = Destination(written, spec, options)
     parts = gather_parts(sources, weights, spec, CONTENTS)

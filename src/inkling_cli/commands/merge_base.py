@@ -6,7 +6,8 @@ from pathlib import Path
 from inkling_cli.exit_codes import ExitCode
 from inkling_cli.output import Output
 from inkling_cli.render.merge_base import merge_object, render_merge_plan, render_merge_result
-from inkling_runtime.adapter.adapter import read_adapter
+from inkling_runtime.adapter.ambiguity import read_certain_adapter
+from inkling_runtime.adapter.model_spec import read_model_spec
 
 
 def merge_into_base(
@@ -15,7 +16,7 @@ def merge_into_base(
     out: Path,
     *,
     weights: Sequence[float],
-    dialect: str | None,
+    dialects: Sequence[str | None],
     overwrite: bool,
     dry_run: bool,
     output: Output,
@@ -27,7 +28,7 @@ def merge_into_base(
         model: the base model's folder.
         out: the folder to write.
         weights: a factor for each adapter.
-        dialect: the one that the adapters are read in; None: their names tell.
+        dialects: the one that each adapter is read in; None: its names tell.
         overwrite: whether `out` may be replaced.
         dry_run: whether only the plan is shown.
         output: where the answer goes.
@@ -36,7 +37,11 @@ def merge_into_base(
     from inkling_runtime.merge.plan import plan_merge
     from inkling_runtime.merge.write import require_target, write_merge
 
-    sources = [read_adapter(adapter, dialect) for adapter in adapters]
+    spec = read_model_spec(model) if model.is_dir() else None
+    sources = [
+        read_certain_adapter(adapter, dialect, spec)
+        for adapter, dialect in zip(adapters, dialects, strict=True)
+    ]
     merge = plan_merge(model, sources, weights, CONTENTS)
     require_target(merge, out, overwrite)
     result = merge_object(merge, str(out), not dry_run)

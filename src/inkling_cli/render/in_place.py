@@ -20,10 +20,12 @@ def render_in_place_plan(conversion: Conversion, plan: InPlacePlan) -> Text:
 
 def render_in_place(conversion: Conversion, plan: InPlacePlan, lines: tuple[str, ...]) -> Text:
     """Return what was changed, how to serve it, and how to take it back."""
-    folder = str(plan.folder)
-    dialects = f"{conversion.source.dialect.name} → {conversion.dialect.name}"
-    text = Text.assemble(("changed ", "bold"), printable(folder), f": {dialects}, ")
-    text.append(f"{_changes(plan)}\n")
+    folder, dialect = str(plan.folder), conversion.dialect.name
+    if plan.is_empty:
+        text = Text.assemble(("unchanged: ", "bold"), printable(folder), f" is {dialect} already\n")
+    else:
+        text = Text.assemble(("changed ", "bold"), printable(folder))
+        text.append(f": {conversion.source.dialect.name} → {dialect}, {_changes(plan)}\n")
     add_serving(text, conversion, lines)
     if not plan.is_empty:
         command = f"inkling convert-adapter {shell_word(folder)} --undo"
@@ -34,14 +36,15 @@ def render_in_place(conversion: Conversion, plan: InPlacePlan, lines: tuple[str,
 
 def _changes(plan: InPlacePlan) -> str:
     if plan.is_empty:
-        return "nothing: it is as it would be"
-    parts = ["the header"]
-    if plan.inserted_bytes:
-        parts.append(f"{plan.inserted_bytes:,} bytes inserted in front of the numbers")
+        return "nothing changes"
+    room = f" with {plan.inserted_bytes:,} bytes more room" if plan.inserted_bytes else ""
+    rows = ""
     if plan.patches:
-        rows = format_count(len(plan.patches), "tensor")
-        parts.append(f"the rows of {rows} ({plan.patched_bytes:,} bytes)")
-    return ", ".join(parts) + f" of {plan.payload_bytes:,} bytes"
+        rows = (
+            f", rows of {format_count(len(plan.patches), 'tensor')} in another order "
+            f"({plan.patched_bytes:,} of {plan.payload_bytes:,} bytes)"
+        )
+    return f"a new header{room}{rows}"
 
 
 def in_place_object(conversion: Conversion, plan: InPlacePlan, is_written: bool) -> dict[str, Any]:

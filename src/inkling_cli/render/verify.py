@@ -6,9 +6,13 @@ from typing import Any
 
 from rich.text import Text
 
+from inkling_cli.checks.shell_word import shell_word
 from inkling_cli.render.printable import printable
+from inkling_cli.render.proof import counts_line
 from inkling_runtime.adapter.provenance.check import Change, Check, SourceCheck, TensorChange
 from inkling_runtime.adapter.provenance.proven import Action, Proven
+from inkling_runtime.adapter.provenance.record import Record
+from inkling_runtime.adapter.sites import Group
 from inkling_runtime.errors import format_count
 
 _SHOWN = 10
@@ -27,7 +31,17 @@ def render_check(check: Check) -> Text:
         if len(lines) > _SHOWN:
             text.append(f"  and {len(lines) - _SHOWN:,} more\n")
     text.append("\n").append(summary(check), "bold green" if check.is_clean else "bold red")
+    for folder in _changed_in_place(check):
+        command = f"inkling convert-adapter {shell_word(folder)} --undo"
+        text.append("\n`").append(f"{printable(folder)}` was converted in place since")
+        text.append("\n  undo: ", "bold cyan").append(printable(command))
     return text
+
+
+def _changed_in_place(check: Check) -> list[str]:
+    """Return the folders that differ and whose conversion in place can be taken back."""
+    found = [source.path for source in check.sources if source.in_place and not source.is_clean]
+    return [str(check.folder), *found] if check.in_place and not check.is_as_recorded else found
 
 
 def _facts(check: Check) -> Iterator[tuple[str, str]]:
@@ -38,6 +52,8 @@ def _facts(check: Check) -> Iterator[tuple[str, str]]:
     apart = "".join(f", {counts[change]:,} {change}" for change in Change if counts[change])
     yield "tensors", f"{as_recorded:,} of {len(record.tensors):,} as recorded{apart}"
     yield "config", _config_fact(check)
+    if dropped := dropped_of(check.record):
+        yield "dropped", f"{', '.join(dropped)}: left out when it was written"
     for source in check.sources:
         yield "source", _source_fact(source)
     yield "deltas", _delta_fact(check)
@@ -61,7 +77,7 @@ def _config_fact(check: Check) -> str:
 
 def _source_fact(source: SourceCheck) -> str:
     if not source.is_there:
-        return f"{source.path}: not there, not checked"
+        return f"{source.path}: not there, not checked; `--source` says where it is"
     if source.is_clean:
         return f"{source.path}: as recorded"
     said = ["the config differs"] if source.config_differs else []
@@ -74,13 +90,7 @@ def _delta_fact(check: Check) -> str:
     if check.not_compared is not None:
         return f"not compared: {check.not_compared}"
     counts = Counter(delta.proven for delta in check.deltas)
-    named = {Proven.NOTHING: "not the source's"}
-    said = [
-        f"{counts[proven]:,} {named.get(proven, proven)}"
-        for proven in reversed(Proven)
-        if counts[proven]
-    ]
-    return f"{format_count(len(check.deltas), 'module')}: {', '.join(said)}"
+    return counts_line({proven: counts[proven] for proven in reversed(Proven) if counts[proven]})
 
 
 def _lists(check: Check) -> Iterator[tuple[str, list[str]]]:
@@ -112,9 +122,17 @@ def summary(check: Check) -> str:
     """Return the answer in a sentence."""
     if not check.is_clean:
         return "This is not what was recorded."
-    if check.not_compared is None:
-        return "As recorded, and every delta is the source's."
-    return "As recorded."
+    if check.not_compared is not None:
+        return "As recorded."
+    dropped = dropped_of(check.record)
+    without = f" Left out: {', '.join(dropped)}." if dropped else ""
+    return f"As recorded, and every delta is the source's.{without}"
+
+
+def dropped_of(record: Record) -> list[str]:
+    """Return the groups of modules that were left out when an adapter was written."""
+    found = record.options.get("dropped")
+    return [name for name in found if name in tuple(Group)] if isinstance(found, list) else []
 
 
 def check_object(check: Check) -> dict[str, Any]:
@@ -131,8 +149,10 @@ def check_object(check: Check) -> dict[str, Any]:
             "action": record.action,
             "inkling": record.inkling,
             "dialect": record.dialect,
+            "dropped": dropped_of(record),
             "num_tensors": len(record.tensors),
         },
+        "in_place": check.in_place,
         "tensors": _changes(check.tensors),
         "config": {
             "differs": check.config_differs,
@@ -145,6 +165,7 @@ def check_object(check: Check) -> dict[str, Any]:
             {
                 "path": source.path,
                 "is_there": source.is_there,
+                "in_place": source.in_place,
                 "config_differs": source.config_differs,
                 "tensors": _changes(source.tensors),
             }

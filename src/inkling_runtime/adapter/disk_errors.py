@@ -19,9 +19,9 @@ def disk_error(error: OSError, out: Path, nbytes: int = 0) -> InklingError:
         out: the folder.
         nbytes: what it needs; 0 where that is not known.
     """
-    if error.errno in _FULL:
+    if full := said_of_full(error):
         needs = f"; it needs {nbytes:,} bytes" if nbytes else ""
-        return InklingError(f"{_FULL[error.errno]}, `{out}` was not written{needs}", MAKE_ROOM)
+        return InklingError(f"{full}, `{out}` was not written{needs}", MAKE_ROOM)
     if error.errno == errno.EFBIG:
         return _too_large(out)
     if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
@@ -30,6 +30,11 @@ def disk_error(error: OSError, out: Path, nbytes: int = 0) -> InklingError:
             "choose another folder, or pass `--overwrite` to replace it",
         )
     return InklingError(f"`{out}` cannot be written: {error.strerror or error}")
+
+
+def said_of_full(error: OSError) -> str:
+    """Return what is said where there is no room on a disk; nothing where that is not why."""
+    return _FULL.get(error.errno or 0, "")
 
 
 def _too_large(out: Path) -> InklingError:

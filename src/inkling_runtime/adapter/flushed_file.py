@@ -4,9 +4,8 @@ import errno
 import os
 from collections import deque
 from contextlib import suppress
-from ctypes import c_int, c_int64, c_uint
 
-from inkling_runtime.adapter.system_calls import system_call
+from inkling_runtime.adapter.system_calls import fallocate, sync_file_range
 
 _RUN_BYTES = 8 << 20
 """Bytes that follow one another and are flushed at once: a call for each tensor would be dear."""
@@ -20,10 +19,8 @@ def reserve(descriptor: int, size: int) -> None:
     Raises:
         OSError: there is no room for it.
     """
-    allocate = system_call("fallocate", c_int, c_int, c_int64, c_int64)
     try:
-        if allocate is not None:
-            allocate(descriptor, 0, 0, size)
+        fallocate(descriptor, 0, 0, size)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
@@ -100,10 +97,8 @@ def _sync(descriptor: int, start: int, size: int, flags: int) -> None:
         OSError: the disk did not take some of the file. Linux says that once: `fsync` on the same
             descriptor does not repeat it.
     """
-    sync = system_call("sync_file_range", c_int, c_int64, c_int64, c_uint)
     try:
-        if sync is not None:
-            sync(descriptor, start, size, flags)
+        sync_file_range(descriptor, start, size, flags)
     except OSError as error:
         if error.errno not in _NOT_HERE:
             raise

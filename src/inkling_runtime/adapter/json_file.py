@@ -10,7 +10,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +121,11 @@ def read_json_object(path: Path) -> dict[str, Any]:
         reason = explain(error)
         raise InklingError(f"`{path}` is not the JSON object it should be: {reason}") from error
     return value
+
+
+def format_json(values: Mapping[str, Any]) -> str:
+    """Return the text of a file that holds an object, as this package writes it."""
+    return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
 
 
 def explain(error: ValueError) -> str:

@@ -87,12 +87,11 @@ class Zeros:
         return "pad"
 
 
-@dataclass(frozen=True, slots=True)
-class Reshape:
-    """The same elements in the same order under another shape."""
+class _OfOne:
+    """What moves of one array have in common."""
 
+    __slots__ = ()
     source: Array
-    shape: Shape
 
     @property
     def dtype(self) -> str:
@@ -103,6 +102,14 @@ class Reshape:
     def inputs(self) -> tuple[Array, ...]:
         """What it takes its elements from."""
         return (self.source,)
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape(_OfOne):
+    """The same elements in the same order under another shape."""
+
+    source: Array
+    shape: Shape
 
     @property
     def verb(self) -> str | None:
@@ -111,26 +118,16 @@ class Reshape:
 
 
 @dataclass(frozen=True, slots=True)
-class Permute:
+class Permute(_OfOne):
     """Axes in another order."""
 
     source: Array
     axes: tuple[int, ...]
 
     @property
-    def dtype(self) -> str:
-        """The source's dtype."""
-        return self.source.dtype
-
-    @property
     def shape(self) -> Shape:
         """The source's sizes in the new order."""
         return tuple(self.source.shape[axis] for axis in self.axes)
-
-    @property
-    def inputs(self) -> tuple[Array, ...]:
-        """What it takes its elements from."""
-        return (self.source,)
 
     @property
     def verb(self) -> str | None:
@@ -139,7 +136,7 @@ class Permute:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(_OfOne):
     """Elements `start, start+step, … < stop` along one axis."""
 
     source: Array
@@ -149,21 +146,11 @@ class Slice:
     step: int = 1
 
     @property
-    def dtype(self) -> str:
-        """The source's dtype."""
-        return self.source.dtype
-
-    @property
     def shape(self) -> Shape:
         """The source's shape with the axis cut."""
         sizes = list(self.source.shape)
         sizes[self.axis] = len(range(self.start, self.stop, self.step))
         return tuple(sizes)
-
-    @property
-    def inputs(self) -> tuple[Array, ...]:
-        """What it takes its elements from."""
-        return (self.source,)
 
     @property
     def verb(self) -> str | None:
@@ -233,26 +220,16 @@ class Interleave:
 
 
 @dataclass(frozen=True, slots=True)
-class Expand:
+class Expand(_OfOne):
     """A leading axis of 1 repeated `count` times."""
 
     source: Array
     count: int
 
     @property
-    def dtype(self) -> str:
-        """The source's dtype."""
-        return self.source.dtype
-
-    @property
     def shape(self) -> Shape:
         """The source's shape with `count` in front."""
         return (self.count, *self.source.shape[1:])
-
-    @property
-    def inputs(self) -> tuple[Array, ...]:
-        """What it takes its elements from."""
-        return (self.source,)
 
     @property
     def verb(self) -> str | None:

@@ -1,6 +1,5 @@
 """A folder that is absent or whole: written beside its place, flushed, renamed."""
 
-import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -8,8 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from inkling_runtime.adapter.disk_errors import MAKE_ROOM, disk_error
+from inkling_runtime.adapter.flushed_folder import flush_folder
 from inkling_runtime.adapter.interrupts import interrupts_held
-from inkling_runtime.adapter.renames import rename_new, replace
+from inkling_runtime.adapter.renames import rename_new, replace_folder
 from inkling_runtime.adapter.sibling_folder import (
     aside_name,
     locked_sibling,
@@ -80,7 +80,7 @@ def new_folder(out: Path, overwrite: bool, nbytes: int = 0) -> Iterator[Path]:
         _require_room(place.parent, out, nbytes)
         with locked_sibling(place, out) as folder, _opened(place, overwrite) as old:
             yield folder
-            _sync_folder(folder)
+            flush_folder(folder)
             with interrupts_held():
                 _put_in_place(folder, place, out, old)
     except OSError as error:
@@ -119,7 +119,7 @@ def _put_in_place(folder: Path, place: Path, out: Path, old: int | None) -> None
         rename_new(folder, place)
         _confirm(place, out)
     else:
-        moved = replace(folder, place, aside_name(place))
+        moved = replace_folder(folder, place, aside_name(place))
         try:
             _confirm(place, out)
         finally:
@@ -138,26 +138,9 @@ def _is_at(place: Path, descriptor: int) -> bool:
 def _confirm(place: Path, out: Path) -> None:
     """Flush the new name of a folder."""
     try:
-        _sync_folder(place.parent)
+        flush_folder(place.parent)
     except OSError as error:
         raise InklingError(
             f"`{out}` is whole, but the disk does not confirm its name: {error.strerror}",
             "look whether the disk is sound",
         ) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    """Flush the names in a folder, where the file system can do that."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        if error.errno not in _NO_FLUSH:
-            raise
-
-
-_NO_FLUSH = (errno.EINVAL, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM, errno.EBADF)
-"""What a file system answers that does not flush folders, or lets nobody look into one."""

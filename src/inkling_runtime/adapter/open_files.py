@@ -6,7 +6,7 @@ with what lies between them, whichever costs less.
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager
 from functools import partial
 from itertools import product
 from math import prod
@@ -29,6 +29,8 @@ Stamp: TypeAlias = tuple[int, int]
 
 _CALL_BYTES = 32 << 10
 """Bytes that could be read in the time that one call costs."""
+_MOST_OPEN = 48
+"""Files that stay open: some systems allow a process 256, and two may be read at a time."""
 _SLAB_BYTES = 4 << 20
 """What is read at once where more than the box must be read."""
 
@@ -48,7 +50,8 @@ class OpenFiles:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._open: dict[Path, tuple[BinaryIO, Stamp]] = {}
+        self._open: dict[Path, BinaryIO] = {}
+        self._stamps: dict[Path, Stamp] = {}
 
     def __enter__(self) -> "OpenFiles":
         """Return itself; files are opened when they are first read."""
@@ -61,7 +64,7 @@ class OpenFiles:
         trace: TracebackType | None,
     ) -> None:
         """Close all files."""
-        for file, _ in self._open.values():
+        for file in self._open.values():
             file.close()
 
     def require_unchanged(self) -> None:
@@ -70,8 +73,9 @@ class OpenFiles:
         Raises:
             InklingError: the size or the time of change of one differs.
         """
-        for path, (file, before) in self._open.items():
-            _require_same(path, before, partial(os.fstat, file.fileno()))
+        for path, before in self._stamps.items():
+            file = self._open.get(path)
+            _require_same(path, before, partial(os.stat, file.fileno() if file else path))
 
     def read_bytes(self, path: Path, start: int, view: memoryview, name: str) -> None:
         """Fill a view with the bytes of a file from `start` on.
@@ -80,26 +84,38 @@ class OpenFiles:
             InklingError: the file cannot be read, or ends inside the tensor `name`.
         """
         try:
-            descriptor, done = self._descriptor(path), 0
-            while done < len(view):
-                count = os.preadv(descriptor, [view[done:]], start + done)
-                if count == 0:
-                    raise InklingError(f"`{path}` ended inside `{name}`")
-                done += count
+            with self._opened(path) as descriptor:
+                done = 0
+                while done < len(view):
+                    count = os.preadv(descriptor, [view[done:]], start + done)
+                    if count == 0:
+                        raise InklingError(f"`{path}` ended inside `{name}`")
+                    done += count
         except OSError as error:
             raise InklingError(f"`{path}` cannot be read: {error.strerror or error}") from error
 
-    def forget(self, path: Path, start: int, size: int) -> None:
-        """Let the operating system drop bytes that were read; they are read again if needed."""
-        with suppress(AttributeError, OSError):
-            os.posix_fadvise(self._descriptor(path), start, size, os.POSIX_FADV_DONTNEED)
+    @contextmanager
+    def _opened(self, path: Path) -> Iterator[int]:
+        """Yield the descriptor of a file; beyond a number of files it is closed again at once."""
+        file = self._open.get(path)
+        if file is None:
+            file = self._keep(path, open_regular(path))
+        try:
+            yield file.fileno()
+        finally:
+            if self._open.get(path) is not file:
+                file.close()
 
-    def _descriptor(self, path: Path) -> int:
+    def _keep(self, path: Path, file: BinaryIO) -> BinaryIO:
+        """Keep a file open if few are, and note what it is; return it, or the one that is kept."""
         with self._lock:
-            if path not in self._open:
-                file = open_regular(path)
-                self._open[path] = (file, _stamp(os.fstat(file.fileno())))
-            return self._open[path][0].fileno()
+            self._stamps.setdefault(path, _stamp(os.fstat(file.fileno())))
+            if path not in self._open and len(self._open) < _MOST_OPEN:
+                self._open[path] = file
+            kept = self._open.get(path, file)
+        if kept is not file:
+            file.close()
+        return kept
 
     def read_box(self, read: Read, box: Box) -> RawArray:
         """Return a box of a stored tensor, as unsigned integers of the element's width.

@@ -3,15 +3,13 @@
 import errno
 import os
 from contextlib import suppress
-from ctypes import c_char_p, c_int, c_uint
 from pathlib import Path
 
-from inkling_runtime.adapter.system_calls import system_call
+from inkling_runtime.adapter.system_calls import rename_with
 
 _NO_REPLACE, _EXCHANGE = 1, 2
-_AT_FDCWD = -100
 _NOT_HERE = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
-"""What `renameat2` answers where a file system, or the kernel, does not know a flag."""
+"""What is answered where a file system, or the system, does not know a flag."""
 
 
 def rename_new(source: Path, target: Path) -> None:
@@ -28,7 +26,7 @@ def rename_new(source: Path, target: Path) -> None:
     os.rename(source, target)  # noqa: PTH104
 
 
-def replace(new: Path, target: Path, aside: Path) -> Path:
+def replace_folder(new: Path, target: Path, aside: Path) -> Path:
     """Put a folder in another's place and return where the other is now; on an error nothing moves.
 
     Args:
@@ -54,11 +52,8 @@ def replace(new: Path, target: Path, aside: Path) -> Path:
 
 def _rename_at_once(source: Path, target: Path, flag: int) -> bool:
     """Rename in one step and return True; return False where that is not possible."""
-    call = system_call("renameat2", c_int, c_char_p, c_int, c_char_p, c_uint)
-    if call is None:
-        return False
     try:
-        call(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), flag)
+        rename_with(source, target, flag)
     except OSError as error:
         if error.errno in _NOT_HERE:
             return False

@@ -42,10 +42,11 @@ def widen(raw: RawArray, dtype: str, wide: str) -> Numbers:
     require_float(dtype)
     if not raw.flags.c_contiguous:
         raw = np.ascontiguousarray(raw)
-    if wide == "F64":
-        numbers = to_float32(raw, dtype) if dtype == "BF16" else typed(raw, dtype)
-        return numbers.astype(np.float64)
-    return to_float32(typed(raw, dtype), dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if wide == "F64":
+            numbers = to_float32(raw, dtype) if dtype == "BF16" else typed(raw, dtype)
+            return numbers.astype(np.float64)
+        return to_float32(typed(raw, dtype), dtype)
 
 
 def narrow(numbers: Numbers, dtype: str) -> RawArray:

@@ -68,10 +68,14 @@ def _locked(folder: Path) -> int | None:
         descriptor = os.open(folder, os.O_RDONLY)
     except FileNotFoundError:
         return None
-    with suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    if folder.exists():
-        return descriptor
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if folder.exists():
+            return descriptor
+    except BaseException:
+        os.close(descriptor)
+        raise
     os.close(descriptor)
     return None
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from inkling_runtime.adapter.arithmetic import Sum
 from inkling_runtime.adapter.arrays import iter_blocks
@@ -32,7 +31,6 @@ _SUM_BYTES = 1 << 20
 """The block where base weights and deltas are added: their wide numbers stay in the cache."""
 _THREADS = 2
 
-Buffer: TypeAlias = NDArray[np.uint8]
 Progress: TypeAlias = Callable[[int], None]
 """Called with the number of bytes just written, from any thread."""
 

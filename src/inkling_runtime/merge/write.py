@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from inkling_runtime.adapter.new_folder import new_folder, require_new
+from inkling_runtime.adapter.open_files import require_unchanged
 from inkling_runtime.adapter.tensor_writer import write_tensors
 from inkling_runtime.errors import InklingError
 from inkling_runtime.merge.copy_file import copy_file
@@ -32,7 +33,8 @@ def write_merge(
 
     Raises:
         InklingError: `out` may not be written (`require_target`), the disk is full, a factor is
-            no number, or a sum is beyond what the base's dtype holds. Nothing is left behind.
+            no number, a sum is beyond what the base's dtype holds, or the base or an adapter
+            changed since it was planned. Nothing is left behind.
     """
     require_target(merge, out, overwrite)
     hashes: Hashes = {}
@@ -49,6 +51,9 @@ def write_merge(
                 )
             else:
                 copy_file(source.path, target, progress)
+        require_unchanged(shard.source for shard in merge.shards)
+        for addend in merge.addends:
+            require_unchanged(addend.adapter.file.files)
     return hashes
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from inkling_cli.checks.adapter.naming import suggestion
+from inkling_cli.checks.adapter.rewriting import rewrite_command
 from inkling_cli.checks.adapter.subject import ADAPTER_RULES, AdapterSubject
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.rule import Defect
@@ -101,13 +102,10 @@ def check_base_weights_saved(subject: AdapterSubject) -> Iterator[Defect]:
     """
     copies = subject.adapter.base_copies
     if copies:
-        dialect = subject.adapter.dialect.written_as
-        model = " --model MODEL" * (dialect == "peft")
         size = sum(subject.adapter.file.tensors[name].nbytes for name in copies)
         yield Defect(
             f"{len(copies)} of {len(subject.adapter.file.tensors)} tensors are copies of base "
             f"weights ({size:,} bytes): {format_names(copies)}",
-            f"`inkling convert-adapter {shell_word(subject.path)} --to {dialect}{model} -o OUT` "
-            "leaves them out",
+            f"{rewrite_command(subject)} leaves them out",
             subject.at(copies[0]),
         )

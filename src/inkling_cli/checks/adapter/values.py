@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from inkling_cli.checks.adapter.rewriting import rewrite_command
 from inkling_cli.checks.adapter.subject import ADAPTER_RULES, AdapterSubject
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.rule import Defect
@@ -75,7 +76,8 @@ def check_mixed_dtypes(subject: AdapterSubject) -> Iterator[Defect]:
     *Why it matters*: engines convert all factors to one dtype when they load, so a part of the
     adapter is rounded or takes more room than it needs.
 
-    *How to fix*: save all factors in the base model's dtype.
+    *How to fix*: save all factors in the base model's dtype: `inkling convert-adapter ADAPTER
+    --to ENGINE --dtype bf16 -o OUT`.
     """
     values = subject.values
     if values is None:
@@ -86,7 +88,7 @@ def check_mixed_dtypes(subject: AdapterSubject) -> Iterator[Defect]:
     shown = ", ".join(f"{count:,} {dtype}" for dtype, count in sorted(counts.items()))
     yield Defect(
         f"the factors have {len(counts)} dtypes, expected one: {shown}",
-        "save all factors in the base model's dtype",
+        f"{rewrite_command(subject, '--dtype bf16')} writes all as bf16, the base model's dtype",
         subject.at(),
     )
 
@@ -99,7 +101,7 @@ def check_wider_than_needed(subject: AdapterSubject) -> Iterator[Defect]:
 
     *Why it matters*: the file has twice the size that it needs; in bf16 it is the same to the bit.
 
-    *How to fix*: save the factors as bf16.
+    *How to fix*: `inkling convert-adapter ADAPTER --to ENGINE --dtype bf16 -o OUT`.
     """
     if subject.values is None:
         return
@@ -110,7 +112,7 @@ def check_wider_than_needed(subject: AdapterSubject) -> Iterator[Defect]:
     nbytes = sum(tensor.nbytes for tensor in wide)
     yield Defect(
         f"all {len(wide)} F32 factors hold bf16 numbers: {nbytes:,} bytes, as bf16 {nbytes // 2:,}",
-        "save them as bf16: nothing is lost",
+        f"{rewrite_command(subject, '--dtype bf16')} halves the file, nothing is lost",
         subject.at(wide[0].name),
     )
 

@@ -46,7 +46,12 @@ def launch_defect(
 
 
 def advise_conversion(
-    facts: AdapterFacts, engine: Engine, otherwise: str | None = None, *, needs_model: bool = False
+    facts: AdapterFacts,
+    engine: Engine,
+    otherwise: str | None = None,
+    *,
+    needs_model: bool = False,
+    option: str = "",
 ) -> str:
     """Return the command that makes an adapter right for an engine.
 
@@ -55,6 +60,7 @@ def advise_conversion(
         engine: that is to apply it.
         otherwise: what to say of an adapter that a conversion refuses.
         needs_model: whether the conversion asks for the base model's sizes.
+        option: a further one of the conversion, as `--expand`.
     """
     adapter, folder = facts.adapter, shell_word(facts.folder)
     if adapter.unknown or adapter.problems:
@@ -62,7 +68,8 @@ def advise_conversion(
     if beyond_plain_lora(adapter.config):
         return "train a plain LoRA adapter, or merge this one into the base model"
     model = " --model MODEL" if needs_model or _needs_sizes(adapter, engine) else ""
-    return f"`inkling convert-adapter {folder} --to {engine.value}{model} -o OUT`"
+    further = f" {option}" if option else ""
+    return f"`inkling convert-adapter {folder} --to {engine.value}{model}{further} -o OUT`"
 
 
 def _needs_sizes(adapter: Adapter, engine: Engine) -> bool:

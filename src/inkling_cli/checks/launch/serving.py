@@ -10,6 +10,8 @@ from inkling_cli.checks.launch.requirements import (
     needs_of_conversion,
     requirements,
 )
+from inkling_cli.checks.launch.vllm.limits import ALLOWED_RANKS, smallest_allowed_rank
+from inkling_cli.checks.shell_word import shell_word
 from inkling_runtime.adapter.convert.plan import Conversion
 
 _PROGRAMS = {
@@ -50,10 +52,15 @@ def serving_lines(conversion: Conversion, path: str) -> tuple[str, ...]:
     """Return the environment and options to serve or load a conversion's result, a line each."""
     name = conversion.dialect.name
     if name == "peft":
-        return (f'model = peft.PeftModel.from_pretrained(model, "{path}")',)
+        word = json.dumps(path, ensure_ascii=False)
+        return (f"model = peft.PeftModel.from_pretrained(model, {word})",)
     if name not in tuple(Engine):
         return ()
-    engine = Engine(name)
-    required = requirements(engine, needs_of_conversion(conversion))
-    words = serving_words(engine, "MODEL", required.words(), f"NAME={path}")
+    engine, needs = Engine(name), needs_of_conversion(conversion)
+    if engine is Engine.VLLM and smallest_allowed_rank(needs.rank) is None:
+        largest = ALLOWED_RANKS[-1]
+        resize = f"inkling resize {shell_word(path)} --rank {largest} -o OUT"
+        return (f"vLLM takes ranks up to {largest}, this one is {needs.rank}: `{resize}`",)
+    required = requirements(engine, needs)
+    words = serving_words(engine, "MODEL", required.words(), adapter_entry(engine, "NAME", path))
     return (format_command(required, words),)

@@ -6,7 +6,7 @@ that no two keys fit the same module, because PEFT lets the first key in file or
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from inkling_runtime.adapter.dialects.dialect import Dialect
 from inkling_runtime.adapter.layouts import Layout
 from inkling_runtime.adapter.lora_config import LoraConfig, scaling
 from inkling_runtime.adapter.model_spec import ModelSpec
-from inkling_runtime.adapter.sites import SiteKind
+from inkling_runtime.adapter.sites import Group, SiteKind
 from inkling_runtime.errors import InklingError
 
 
@@ -35,6 +35,10 @@ class ConfigModule:
     scaling: float
 
 
+DROPPED_KEY = "inkling_dropped_groups"
+"""Key that tells the groups which were left out. Engines pass over it. PEFT warns of any key that
+it does not know, so that it is told in its own word, `exclude_modules`."""
+
 _SELECTORS = ("target_parameters", "exclude_modules", "layers_to_transform", "layers_pattern")
 """Keys that choose modules; the written targets replace them."""
 
@@ -46,16 +50,18 @@ def fit_config(
     spec: ModelSpec | None,
     *,
     is_folded: bool = False,
+    dropped: Collection[Group] = (),
 ) -> dict[str, Any]:
     """Return the config object that gives every module its rank and scaling.
 
-    Where the scalings are folded into the factors, alpha is the rank, without rsLoRA.
+    Where the scalings are folded into the factors, alpha is the rank, without rsLoRA. It tells
+    which groups were dropped, now or before.
     """
     rslora = source.use_rslora and dialect.honours_patterns and not is_folded
     rank, base_scaling = _most_common(source, modules)
     alpha = _alpha(source, rank, base_scaling, rslora)
     values = dict(source.values)
-    for key in _SELECTORS:
+    for key in (*_SELECTORS, DROPPED_KEY):
         values.pop(key, None)
     values |= {"peft_type": "LORA", "r": rank, "lora_alpha": alpha}
     if rslora or "use_rslora" in values:
@@ -69,7 +75,31 @@ def fit_config(
     for key, pattern in (("rank_pattern", ranks), ("alpha_pattern", alphas)):
         if pattern or key in values:
             values[key] = pattern
-    return values | _TARGETS[dialect.name](source, modules, spec)
+    values |= _TARGETS[dialect.name](source, modules, spec)
+    return values | _told(dialect, _dropped_by_now(source, modules, dropped))
+
+
+def _dropped_by_now(
+    source: LoraConfig, modules: Iterable[ConfigModule], dropped: Collection[Group]
+) -> list[Group]:
+    """Return the groups that were left out, less those that a merge has brought back."""
+    before = source.values.get(DROPPED_KEY)
+    told = {group for group in Group if isinstance(before, list) and group.value in before}
+    held = {kind.group for module in modules for kind in module.kinds}
+    return sorted((told | set(dropped)) - held)
+
+
+def _told(dialect: Dialect, dropped: Collection[Group]) -> dict[str, Any]:
+    """Return what tells the dropped groups; for PEFT the modules, or what holds parameters."""
+    if not dropped:
+        return {}
+    if dialect.name != "peft":
+        return {DROPPED_KEY: [group.value for group in dropped]}
+    rows = [row for row in dialect.written_rows() if row.kinds[0].group in dropped]
+    tails = [(row.template.removeprefix("layers.{layer}."), row.layout.is_packed) for row in rows]
+    return {
+        "exclude_modules": sorted({t.rpartition(".")[0] if packed else t for t, packed in tails})
+    }
 
 
 def _most_common(source: LoraConfig, modules: list[ConfigModule]) -> tuple[int, float]:

@@ -12,10 +12,7 @@ from inkling_runtime.adapter.pairs import Form, Pair, expand_to_experts, with_sc
 from inkling_runtime.adapter.safetensors_file import DTYPE_BITS
 from inkling_runtime.adapter.site_pairs import SitePairs
 from inkling_runtime.adapter.sites import Group
-from inkling_runtime.errors import InklingError, format_names
-
-DROPPED_KEY = "inkling_dropped_groups"
-"""Key of adapter_config.json that tells which groups were left out."""
+from inkling_runtime.errors import InklingError, format_count, format_names
 
 
 class Outer(StrEnum):
@@ -89,7 +86,8 @@ def describe_options(pairs: SitePairs, options: Options) -> Iterator[str]:
     for group in sorted(options.dropped):
         count = sum(site.kind.group is group for site in pairs)
         if count:
-            yield f"DROPPED: {count} {group} modules; the result has another effect"
+            modules = format_count(count, f"{group} module")
+            yield f"{_LOSS}: {modules}; the result has another effect"
     before = {array.dtype for pair in pairs.values() for array in (pair.a, pair.b)}
     for dtype in sorted(before - {options.dtype} if options.dtype else ()):
         is_exact = (dtype, options.dtype) in _EXACT
@@ -100,6 +98,14 @@ def describe_options(pairs: SitePairs, options: Options) -> Iterator[str]:
         shown = ", ".join(f"{scaling:g}" for scaling in found[:3])
         more = f" and {len(found) - 3} more" if len(found) > 3 else ""
         yield f"scaling folded into B: {shown}{more} → 1" if found else "scaling is 1 already"
+
+
+_LOSS = "DROPPED"
+
+
+def is_loss(change: str) -> bool:
+    """Return whether a sentence of `describe_options` says that a part is left out."""
+    return change.startswith(_LOSS)
 
 
 _EXACT = {

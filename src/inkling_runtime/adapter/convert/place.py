@@ -1,5 +1,6 @@
 """Where the result of a conversion may be written."""
 
+import os
 from pathlib import Path
 
 from inkling_runtime.adapter.lora_config import CONFIG_NAME
@@ -13,8 +14,9 @@ def require_place(source: Path, out: Path, overwrite: bool) -> None:
     Raises:
         InklingError: it is the source or holds it, or `require_new` refuses it.
     """
-    if out.resolve() == source.resolve():
+    place, read = (Path(os.path.realpath(path)) for path in (out, source))
+    if place == read:
         raise InklingError(f"`{out}` is the adapter that is being read, expected another folder")
     require_new(out, overwrite, CONFIG_NAME)
-    if out.resolve() in source.resolve().parents:
+    if place in read.parents:
         raise InklingError(f"`{out}` holds the adapter that is being read, expected another folder")

@@ -18,12 +18,7 @@ from inkling_runtime.adapter.adapter import (
 )
 from inkling_runtime.adapter.convert.config import ConfigModule, fit_config
 from inkling_runtime.adapter.convert.modules import TargetModule, target_modules
-from inkling_runtime.adapter.convert.options import (
-    DROPPED_KEY,
-    Options,
-    apply_options,
-    describe_options,
-)
+from inkling_runtime.adapter.convert.options import Options, apply_options, describe_options
 from inkling_runtime.adapter.convert.prepare import HEAD_ROWS, Context, prepare
 from inkling_runtime.adapter.convert.shards import plan_shards
 from inkling_runtime.adapter.coverage import require_fit
@@ -137,9 +132,14 @@ def lay_out(
     names = [dialect.format(m.row, m.layer, m.expert, root) for m in modules]
     outputs = _outputs(modules, names, dialect)
     written = _config_modules(modules, names, dialect)
-    config = fit_config(origin.config, dialect, written, spec, is_folded=options.fold_scaling)
-    if options.dropped:
-        config[DROPPED_KEY] = sorted(options.dropped)
+    config = fit_config(
+        origin.config,
+        dialect,
+        written,
+        spec,
+        is_folded=options.fold_scaling,
+        dropped=options.dropped & {site.kind.group for site in pairs},
+    )
     described = [*describe_options(pairs, options), *notes]
     conversion = Conversion(
         origin,

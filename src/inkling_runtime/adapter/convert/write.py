@@ -5,16 +5,15 @@ lies the record of what it was made of (`provenance.record`). What is written wh
 elsewhere.
 """
 
-import json
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 from inkling_runtime.adapter.adapter_weights import WEIGHTS_INDEX_NAME
 from inkling_runtime.adapter.convert.place import require_place
 from inkling_runtime.adapter.convert.plan import Conversion
 from inkling_runtime.adapter.convert.shards import shard_index, shard_names
+from inkling_runtime.adapter.json_file import format_json
 from inkling_runtime.adapter.lora_config import CONFIG_NAME
 from inkling_runtime.adapter.new_folder import new_folder
 from inkling_runtime.adapter.open_files import require_unchanged
@@ -58,7 +57,7 @@ def write_conversion(
     for source in account.sources:
         require_place(source.path, out, overwrite)
     with new_folder(out, overwrite, conversion.nbytes) as folder:
-        write_json(folder / CONFIG_NAME, conversion.config)
+        _write_text(folder / CONFIG_NAME, [format_json(conversion.config)])
         with BackgroundDigests(reads_to_hash(conversion.outputs)) as of_sources:
             digests = _write_weights(conversion, folder, progress)
             source_digests = of_sources.wait()
@@ -67,7 +66,7 @@ def write_conversion(
         for source in account.sources:
             require_unchanged(source.file.files)
         record = build_record(conversion, account, folder, digests, source_digests, proof)
-        _write_lines(folder / RECORD_NAME, format_record(record))
+        _write_text(folder / RECORD_NAME, (f"{line}\n" for line in format_record(record)))
     return proof
 
 
@@ -79,7 +78,7 @@ def _write_weights(conversion: Conversion, folder: Path, progress: Progress) -> 
         digests |= write_tensors(folder / name, outputs, conversion.metadata, progress)
     if len(names) > 1:
         specs = [tuple(output.spec for output in shard) for shard in conversion.shards]
-        write_json(folder / WEIGHTS_INDEX_NAME, shard_index(specs))
+        _write_text(folder / WEIGHTS_INDEX_NAME, [format_json(shard_index(specs))])
     return digests
 
 
@@ -88,13 +87,9 @@ def work_of(conversion: Conversion, verification: Verification) -> int:
     return conversion.nbytes + bytes_to_prove(conversion, verification)
 
 
-def write_json(path: Path, values: dict[str, Any]) -> None:
-    """Write an object and flush it to the disk."""
-    _write_lines(path, [json.dumps(values, indent=2, ensure_ascii=False)])
-
-
-def _write_lines(path: Path, lines: Iterable[str]) -> None:
+def _write_text(path: Path, parts: Iterable[str]) -> None:
+    """Write a text and flush it to the disk."""
     with path.open("w", encoding="utf-8") as file:
-        file.writelines(f"{line}\n" for line in lines)
+        file.writelines(parts)
         file.flush()
         os.fsync(file.fileno())

@@ -3,19 +3,19 @@
 The temporary sibling has one fixed name, so that the next run writes over what a killed one left.
 """
 
-import errno
 import os
 import stat
 from contextlib import suppress
 from pathlib import Path
 
 from inkling_runtime.adapter.flushed_file import write_all
+from inkling_runtime.adapter.flushed_folder import flush_folder
 
 
 def replace_file(path: Path, data: bytes, like: Path) -> None:
     """Write a file whole or not at all, with the mode and owner of `like`."""
     beside = _beside(path)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     try:
         descriptor = os.open(beside, flags, 0o600)
         try:
@@ -28,31 +28,19 @@ def replace_file(path: Path, data: bytes, like: Path) -> None:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    flush_folder(path.parent)
 
 
 def remove_file(path: Path) -> None:
     """Remove a file, and what a killed process left of a new one beside it."""
     remove_leftover(path)
     path.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    flush_folder(path.parent)
 
 
 def remove_leftover(path: Path) -> None:
     """Remove what a killed process left of a new file beside `path`."""
     _beside(path).unlink(missing_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make names in a folder durable, where its file system can."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-    finally:
-        os.close(descriptor)
 
 
 def _beside(path: Path) -> Path:

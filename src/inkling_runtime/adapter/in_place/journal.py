@@ -78,7 +78,7 @@ def read_journal(folder: Path) -> Journal | None:
     """Return the journal of a folder, None if it has none.
 
     Raises:
-        InklingError: there is a file of that name that no in-place conversion wrote.
+        InklingError: it cannot be read, or no in-place conversion wrote it.
     """
     path = journal_path(folder)
     if not os.path.lexists(path):
@@ -90,7 +90,9 @@ def read_journal(folder: Path) -> Journal | None:
         return _parse(read_header(path))
     except OSError as error:
         raise InklingError(f"`{path}` cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
+    except (InklingError, ValueError) as error:
+        if isinstance(error.__cause__, OSError):
+            raise
         raise InklingError(
             f"`{path}` is not what an in-place conversion leaves: {error}",
             "remove it if you do not know it",

@@ -14,8 +14,8 @@ from inkling_runtime.adapter.adapter_weights import WEIGHTS_NAME
 from inkling_runtime.adapter.convert.plan import Conversion
 from inkling_runtime.adapter.in_place.journal import MAX_PATCH_BYTES
 from inkling_runtime.adapter.in_place.room import BLOCK_BYTES
-from inkling_runtime.adapter.in_place.weights import open_for_change, other_way
-from inkling_runtime.adapter.json_file import require_json_size
+from inkling_runtime.adapter.in_place.weights import OpenWeights, open_for_change, other_way
+from inkling_runtime.adapter.json_file import format_json, read_json_object, require_json_size
 from inkling_runtime.adapter.moves import Array, iter_reads, verbs
 from inkling_runtime.adapter.outputs import Output, copied_tensor
 from inkling_runtime.adapter.safetensors_file import (
@@ -81,10 +81,9 @@ def plan_in_place(conversion: Conversion) -> InPlacePlan:
     with open_for_change(folder, hint) as weights:
         sources = _require_possible(conversion, weights.path, hint)
         old_header = weights.read(0, 8 + weights.header_length())
-        if read_header(weights.path).tensors != conversion.source.file.tensors:
-            raise InklingError(f"`{weights.path}` changed while its conversion was planned")
+        _require_unchanged(conversion, weights)
         payload_bytes = weights.size() - len(old_header)
-        old_config = weights.config_path.read_bytes()
+        old_config = weights.read_config()
         block_bytes = max(BLOCK_BYTES, os.fstatvfs(weights.descriptor).f_bsize)
     in_file_order = sorted(zip(sources, conversion.outputs, strict=True), key=_start_of)
     specs = [output.spec for _, output in in_file_order]
@@ -105,6 +104,18 @@ def plan_in_place(conversion: Conversion) -> InPlacePlan:
     )
     _require_small(plan)
     return plan
+
+
+def _require_unchanged(conversion: Conversion, weights: OpenWeights) -> None:
+    """Require that the folder is still what the conversion was planned from."""
+    source = conversion.source
+    changed = None
+    if read_header(weights.path).tensors != source.file.tensors:
+        changed = weights.path
+    elif read_json_object(weights.config_path) != source.config.values:
+        changed = weights.config_path
+    if changed is not None:
+        raise InklingError(f"`{changed}` changed while its conversion was planned")
 
 
 def _start_of(pair: tuple[TensorInfo, Output]) -> int:
@@ -175,4 +186,4 @@ def _fit_config(old: bytes, values: dict[str, Any]) -> bytes:
     """Return the new config, the old one's very bytes if it says the same."""
     if json.loads(old) == values:
         return old
-    return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
+    return format_json(values).encode()

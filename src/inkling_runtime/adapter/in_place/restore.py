@@ -6,7 +6,8 @@ of the format accepts, or zero, and it is written last. So an open header is alw
 
 from enum import Enum, auto
 
-from inkling_runtime.adapter.in_place.durable import remove_leftover, replace_file, sync_folder
+from inkling_runtime.adapter.flushed_folder import flush_folder
+from inkling_runtime.adapter.in_place.durable import remove_leftover, replace_file
 from inkling_runtime.adapter.in_place.journal import Journal, Snapshot, journal_path
 from inkling_runtime.adapter.in_place.room import (
     BLOCK_BYTES,
@@ -51,7 +52,7 @@ def is_at(weights: OpenWeights, snapshot: Snapshot, payload_bytes: int) -> bool:
     return (
         weights.size() == start + payload_bytes
         and weights.read(0, start) == snapshot.header
-        and weights.config_path.read_bytes() == snapshot.config
+        and weights.read_config() == snapshot.config
         and all(
             weights.read(start + place, len(data)) == data
             for place, data in snapshot.patches.items()
@@ -78,7 +79,7 @@ def close(weights: OpenWeights, payload_bytes: int, header_bytes: int) -> None:
     if header_bytes > now:
         insert_room(weights.descriptor, header_bytes - now)
     else:
-        weights.write(0, (_CLOSED | now - 8).to_bytes(8, "little"))
+        weights.write(0, (_CLOSED | (now - 8)).to_bytes(8, "little"))
     weights.sync()
 
 
@@ -103,11 +104,10 @@ def put(weights: OpenWeights, snapshot: Snapshot, payload_bytes: int) -> None:
 
 def _put_config(weights: OpenWeights, config: bytes) -> None:
     """Bring the config to a snapshot; one that is there already needs no room on a full disk."""
-    path = weights.config_path
-    if path.read_bytes() == config:
-        sync_folder(weights.folder)
+    if weights.read_config() == config:
+        flush_folder(weights.folder)
     else:
-        replace_file(path, config, path)
+        replace_file(weights.config_path, config, weights.config_path)
 
 
 def remove_leftovers(weights: OpenWeights) -> None:

@@ -7,9 +7,8 @@ where the shorter file has them, its last where the longer one has them, a hole 
 
 import errno
 import os
-from ctypes import c_int, c_int64
 
-from inkling_runtime.adapter.system_calls import system_call
+from inkling_runtime.adapter.system_calls import fallocate
 
 _COLLAPSE_RANGE, _INSERT_RANGE = 0x08, 0x20
 _CANNOT = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
@@ -29,7 +28,7 @@ def insert_room(descriptor: int, num_bytes: int) -> None:
         RoomError: the file system cannot; the file is as it was.
         OSError: any other reason.
     """
-    _fallocate(descriptor, _INSERT_RANGE, 0, num_bytes)
+    _move_blocks(descriptor, _INSERT_RANGE, 0, num_bytes)
 
 
 def remove_room(descriptor: int, num_bytes: int) -> None:
@@ -39,7 +38,7 @@ def remove_room(descriptor: int, num_bytes: int) -> None:
         RoomError: the file system cannot; the file is as it was.
         OSError: any other reason.
     """
-    _fallocate(descriptor, _COLLAPSE_RANGE, 0, num_bytes)
+    _move_blocks(descriptor, _COLLAPSE_RANGE, 0, num_bytes)
 
 
 def close_gap(descriptor: int, num_bytes: int) -> bool:
@@ -61,16 +60,13 @@ def close_gap(descriptor: int, num_bytes: int) -> bool:
         return True
     if end - start != num_bytes:
         return False
-    _fallocate(descriptor, _COLLAPSE_RANGE, start, num_bytes)
+    _move_blocks(descriptor, _COLLAPSE_RANGE, start, num_bytes)
     return True
 
 
-def _fallocate(descriptor: int, mode: int, start: int, num_bytes: int) -> None:
-    call = system_call("fallocate", c_int, c_int, c_int64, c_int64)
+def _move_blocks(descriptor: int, mode: int, start: int, num_bytes: int) -> None:
     try:
-        if call is None:
-            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-        call(descriptor, mode, start, num_bytes)
+        fallocate(descriptor, mode, start, num_bytes)
     except OSError as error:
         if error.errno not in _CANNOT:
             raise

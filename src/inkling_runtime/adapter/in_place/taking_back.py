@@ -1,10 +1,11 @@
 """Run a change as a whole or not at all, and say in an error how it ended."""
 
-import errno
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from inkling_runtime.adapter.disk_errors import said_of_full
 from inkling_runtime.adapter.in_place.room import RoomError
 from inkling_runtime.adapter.interrupts import interrupts_held
 from inkling_runtime.errors import InklingError
@@ -34,7 +35,7 @@ def taking_back(
             raise InklingError(
                 f"the change of `{folder}` stopped ({_said(reason)}) and could not be taken back "
                 f"({_said(error)}); its weights may be closed to every reader",
-                f"`inkling convert-adapter {folder} --undo` takes it back",
+                f"`inkling convert-adapter {shlex.quote(str(folder))} --undo` takes it back",
             ) from reason
         if isinstance(reason, OSError):
             raise _error_of(folder, reason, hint) from reason
@@ -42,8 +43,8 @@ def taking_back(
 
 
 def _error_of(folder: Path, error: OSError, hint: str | None) -> InklingError:
-    if error.errno == errno.ENOSPC:
-        return InklingError(f"the disk is full, `{folder}` is as it was")
+    if full := said_of_full(error):
+        return InklingError(f"{full}, `{folder}` is as it was")
     return InklingError(
         f"`{folder}` cannot be changed: {_said(error)}; it is as it was",
         hint if isinstance(error, RoomError) else None,

@@ -1,7 +1,6 @@
 """Take conversions in place back, and finish one that was interrupted."""
 
 import hashlib
-import os
 from enum import Enum, auto
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from inkling_runtime.adapter.in_place.journal import (
 from inkling_runtime.adapter.in_place.restore import State, remove_leftovers, restore, state_of
 from inkling_runtime.adapter.in_place.taking_back import taking_back
 from inkling_runtime.adapter.in_place.weights import OpenWeights, open_for_change
+from inkling_runtime.adapter.regular_file import open_regular
 from inkling_runtime.errors import InklingError
 
 
@@ -84,21 +84,20 @@ def is_interrupted(folder: Path) -> bool:
     """Return whether a conversion or an undo in a folder was interrupted, so that none can read it.
 
     Raises:
-        InklingError: there is a journal that no in-place conversion wrote.
+        InklingError: there is a journal that no in-place conversion wrote, or a file beside it
+            cannot be read.
     """
-    if not os.path.lexists(journal_path(folder)):
-        return False
     journal = read_journal(folder)
     if journal is None:
         return False
+    path = folder / WEIGHTS_NAME
     try:
-        descriptor = os.open(folder / WEIGHTS_NAME, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return state_of(OpenWeights(folder, descriptor), journal) is State.CLOSED
-        finally:
-            os.close(descriptor)
+        with open_regular(path) as file:
+            return state_of(OpenWeights(folder, file.fileno()), journal) is State.CLOSED
     except FileNotFoundError:
         return False
+    except OSError as error:
+        raise InklingError(f"`{path}` cannot be read: {error.strerror or error}") from error
 
 
 def _keep(weights: OpenWeights, journal: Journal, state: State) -> None:
@@ -131,7 +130,7 @@ def _changed_since(weights: OpenWeights, journal: Journal) -> InklingError:
             f"`{weights.path}` has a header with the SHA-256 {_digest(header)}, "
             f"expected {_digest(wanted.header)}"
         )
-    elif (config := weights.config_path.read_bytes()) != wanted.config:
+    elif (config := weights.read_config()) != wanted.config:
         what = (
             f"`{weights.config_path}` has the SHA-256 {_digest(config)}, "
             f"expected {_digest(wanted.config)}"

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shlex
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -10,13 +11,15 @@ from pathlib import Path
 
 from inkling_runtime.adapter.adapter_weights import WEIGHTS_NAME
 from inkling_runtime.adapter.flushed_file import write_all
+from inkling_runtime.adapter.json_file import MAX_JSON_BYTES, require_json_size
 from inkling_runtime.adapter.lora_config import CONFIG_NAME
+from inkling_runtime.adapter.regular_file import open_regular
 from inkling_runtime.errors import InklingError, format_count
 
 
 def other_way(folder: Path, dialect: str) -> str:
     """Return the hint for what cannot be done in place."""
-    command = f"inkling convert-adapter {folder} --to {dialect} -o OUT"
+    command = f"inkling convert-adapter {shlex.quote(str(folder))} --to {dialect} -o OUT"
     return f"`{command}` writes a new folder and leaves this one as it is"
 
 
@@ -40,6 +43,18 @@ class OpenWeights:
     def size(self) -> int:
         """Return the size of the file as it is now."""
         return os.fstat(self.descriptor).st_size
+
+    def read_config(self) -> bytes:
+        """Return the bytes of the config.
+
+        Raises:
+            InklingError: it is no regular file, or larger than any config.
+            OSError: it cannot be read.
+        """
+        with open_regular(self.config_path) as file:
+            data = file.read(MAX_JSON_BYTES + 1)
+        require_json_size(len(data), f"`{self.config_path}`")
+        return data
 
     def header_length(self) -> int:
         """Return what the first eight bytes of the file say."""
@@ -78,7 +93,7 @@ def open_for_change(folder: Path, hint: str | None = None) -> Iterator[OpenWeigh
     for file in (path, folder / CONFIG_NAME):
         _require_own(file, hint)
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     except OSError as error:
         raise InklingError(
             f"`{path}` cannot be changed: {error.strerror or error}", hint

@@ -29,12 +29,16 @@ class TensorChange:
 
 @dataclass(frozen=True, slots=True)
 class SourceCheck:
-    """A source beside its record. `is_there` is False where the recorded path holds no adapter."""
+    """A source beside its record. `is_there` is False where the recorded path holds no adapter.
+
+    `in_place` says that it was converted in place, which can be taken back.
+    """
 
     path: str
     is_there: bool
     config_differs: bool = False
     tensors: tuple[TensorChange, ...] = ()
+    in_place: bool = False
 
     @property
     def is_clean(self) -> bool:
@@ -68,6 +72,7 @@ class Check:
         sources: the adapters it was made of.
         deltas: of all sites, where they were compared.
         not_compared: why they were not, else None.
+        in_place: whether the folder was converted in place since, which can be taken back.
     """
 
     folder: Path
@@ -79,6 +84,7 @@ class Check:
     sources: tuple[SourceCheck, ...]
     deltas: tuple[DeltaCheck, ...]
     not_compared: str | None
+    in_place: bool
 
     @property
     def deltas_apart(self) -> tuple[DeltaCheck, ...]:
@@ -86,7 +92,12 @@ class Check:
         return tuple(delta for delta in self.deltas if delta.proven is Proven.NOTHING)
 
     @property
+    def is_as_recorded(self) -> bool:
+        """Whether the folder itself is what was written."""
+        return not self.tensors and not self.config_differs
+
+    @property
     def is_clean(self) -> bool:
         """Whether nothing differs."""
-        is_as_recorded = not self.tensors and not self.config_differs
-        return is_as_recorded and not self.deltas_apart and all(s.is_clean for s in self.sources)
+        are_sources_clean = all(source.is_clean for source in self.sources)
+        return self.is_as_recorded and not self.deltas_apart and are_sources_clean

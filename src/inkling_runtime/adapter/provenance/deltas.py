@@ -9,11 +9,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from inkling_runtime.adapter.adapter import Adapter, require_understood
 from inkling_runtime.adapter.comparison import Aligned, align_pairs
 from inkling_runtime.adapter.convert.options import Options, apply_options
 from inkling_runtime.adapter.difference import Distance, Fate
 from inkling_runtime.adapter.distance import measure_distance
+from inkling_runtime.adapter.equality import find_equal, scan
 from inkling_runtime.adapter.model_spec import ModelSpec
 from inkling_runtime.adapter.moves import (
     Array,
@@ -29,10 +32,11 @@ from inkling_runtime.adapter.moves import (
     reshape,
 )
 from inkling_runtime.adapter.open_files import OpenFiles
+from inkling_runtime.adapter.pairs import with_scaling
 from inkling_runtime.adapter.provenance.proven import Proven
 from inkling_runtime.adapter.site_pairs import HEADERS_ONLY, SitePairs, gather_pairs
 from inkling_runtime.adapter.sites import HEAD_SITE, Site
-from inkling_runtime.adapter.twins import SCALING_ROUNDING
+from inkling_runtime.adapter.twins import SCALING_ROUNDING, twins_of
 
 
 def pairs_of(adapter: Adapter, spec: ModelSpec | None) -> SitePairs:
@@ -66,12 +70,12 @@ class Expectation:
         return align_pairs(self._kept(), self.found, self.spec)
 
     def rounded(self, site: Site) -> Aligned:
-        """Return a site with the roundings of the options applied to what is expected."""
-        roundings = Options(dtype=self.options.dtype, fold_scaling=self.options.fold_scaling)
-        expected = {site: self._kept()[site]}
-        (aligned,) = align_pairs(
-            apply_options(expected, roundings), {site: self.found[site]}, self.spec
-        )
+        """Return a site with what is expected cast as asked for, for the scaling that was found."""
+        found, cast_only = self.found[site], Options(dtype=self.options.dtype)
+        expected = apply_options({site: self._kept()[site]}, cast_only)[site]
+        if found.scaling:
+            expected = with_scaling(expected, found.scaling)
+        (aligned,) = align_pairs({site: expected}, {site: found}, self.spec)
         return aligned
 
     def _kept(self) -> SitePairs:
@@ -135,8 +139,8 @@ def prove_delta(
 ) -> tuple[Proven, Distance]:
     """Return what is shown of a site by its elements, NOTHING where they differ.
 
-    Where numbers vanish in rounding, components vanish with them: then the result is held against
-    the expected factors rounded once more.
+    Where numbers vanish in rounding, components vanish with them, and NaN has no distance: then
+    the result is held against the expected factors rounded once more.
 
     Raises:
         InklingError: a file changed or cannot be read.
@@ -145,12 +149,28 @@ def prove_delta(
     proven = _PROVEN.get(distance.fate, Proven.NOTHING)
     if proven is Proven.ROUNDED and not may_round:
         return Proven.NOTHING, distance
+    if distance.fate is Fate.NOT_COMPARABLE:
+        return _prove_numbers(aligned, expectation, files, may_round=may_round), distance
     if distance.fate is Fate.DIFFERENT and may_round and aligned.site in expectation.expected:
         rounded = expectation.rounded(aligned.site)
         again = measure_distance(rounded.first, rounded.second, files)
         if again.fate in _PROVEN:
             return Proven.RE_EVALUATED, distance
     return proven, distance
+
+
+def _prove_numbers(
+    aligned: Aligned, expectation: Expectation, files: OpenFiles, *, may_round: bool
+) -> Proven:
+    """Return what is shown of factors with NaN or infinity: whether they are the same bits."""
+    if aligned.site in expectation.expected:
+        aligned = expectation.rounded(aligned.site)
+    a, b = twins_of(aligned.first, aligned.second)
+    with np.errstate(all="ignore"):
+        is_equal = find_equal(a, b, scan(a, b, files), files)
+    if not is_equal.all():
+        return Proven.NOTHING
+    return Proven.ROUNDED if may_round else Proven.EQUAL
 
 
 _PROVEN = {

@@ -15,10 +15,11 @@ from inkling_runtime.adapter.adapter import A_SUFFIX, B_SUFFIX, read_adapter
 from inkling_runtime.adapter.arrays import iter_blocks
 from inkling_runtime.adapter.comparison import Aligned
 from inkling_runtime.adapter.convert.plan import Conversion
-from inkling_runtime.adapter.difference import Fate
+from inkling_runtime.adapter.difference import Distance
 from inkling_runtime.adapter.moves import Array, Read, iter_nodes
 from inkling_runtime.adapter.open_files import OpenFiles
 from inkling_runtime.adapter.outputs import copied_runs
+from inkling_runtime.adapter.provenance.as_planned import require_as_planned, unproven
 from inkling_runtime.adapter.provenance.deltas import (
     Expectation,
     is_same_by_moves,
@@ -34,7 +35,6 @@ from inkling_runtime.adapter.provenance.proven import (
     Verification,
     weakest,
 )
-from inkling_runtime.errors import InklingError
 
 Progress = Callable[[int], None]
 
@@ -111,6 +111,7 @@ class _Prover:
         self._conversion = conversion
         self._action = account.action
         self._result = read_adapter(folder, conversion.dialect.name)
+        require_as_planned(conversion, self._result)
         self._digests = digests
         self._verification = verification
         self._files = files
@@ -166,7 +167,7 @@ class _Prover:
         tensors = [name for name in names if name in self._arrays]
         arrays = [self._arrays[name] for name in tensors]
         if not aligned.has_same_widths:
-            raise _unproven(f"the widths of `{aligned.site}` are other than the source's")
+            raise unproven(f"the widths of `{aligned.site}` are other than the source's")
         is_copied = all(copied_runs(array) is not None for array in arrays)
         if is_copied and is_same_by_moves(aligned, self._arrays):
             if self._verification is Verification.COMPUTED:
@@ -180,15 +181,13 @@ class _Prover:
 
     def _prove_delta(self, aligned: Aligned, tensors: list[str], *, may_round: bool) -> Proven:
         proven, distance = prove_delta(aligned, self._expectation, self._files, may_round=may_round)
-        if distance.fate is Fate.NOT_COMPARABLE:
-            self._require_re_evaluated(tensors)
-            return Proven.RE_EVALUATED
         if proven is Proven.NOTHING:
-            raise _unproven(
-                f"the delta of `{aligned.site}` is {distance.relative:.3g} away from that of "
-                f"`{self._conversion.source.path}`, relative to the larger one, expected the same"
-                + (" but for one rounding" if may_round else "")
+            raise unproven(
+                f"the delta of `{aligned.site}` {_apart(distance, self._conversion.source.path)}, "
+                "expected the same" + (" but for one rounding" if may_round else "")
             )
+        if proven is not Proven.BYTES:
+            self._require_bytes(tensors)
         return weakest([proven, Proven.RE_EVALUATED]) if self._action is Action.MERGE else proven
 
     def _require_bytes(self, tensors: Iterable[str]) -> None:
@@ -198,7 +197,7 @@ class _Prover:
         reads = [Read(weights.path_of(name), weights.tensors[name]) for name in names]
         for (_, name), digest in hash_tensors(reads).items():
             if digest != self._digests[name]:
-                raise _unproven(
+                raise unproven(
                     f"tensor `{name}` has the SHA-256 {digest[:16]}… when it is read back, "
                     f"expected {self._digests[name][:16]}…, that of the bytes it was made of"
                 )
@@ -209,7 +208,7 @@ class _Prover:
         for name in [name for name in tensors if name not in self._read_back]:
             again = _hash_array(self._arrays[name], self._files)
             if again != self._digests[name]:
-                raise _unproven(
+                raise unproven(
                     f"tensor `{name}` has the SHA-256 {again[:16]}… when it is computed again, "
                     f"expected {self._digests[name][:16]}… as the first time"
                 )
@@ -223,12 +222,11 @@ def _hash_array(array: Array, files: OpenFiles) -> str:
     return digest.hexdigest()
 
 
+def _apart(distance: Distance, source: Path) -> str:
+    if distance.relative is None:
+        return f"holds NaN or infinity, and other numbers than that of `{source}`"
+    return f"is {distance.relative:.3g} away from that of `{source}`, relative to the larger one"
+
+
 def _has_verb(arrays: Iterable[Array], verbs: tuple[str, ...]) -> bool:
     return any(node.verb in verbs for array in arrays for node in iter_nodes(array))
-
-
-def _unproven(message: str) -> InklingError:
-    return InklingError(
-        f"the result is not proven: {message}",
-        "nothing was written; memory or disk may be faulty. If it happens again, please report it",
-    )

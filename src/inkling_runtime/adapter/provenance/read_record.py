@@ -28,10 +28,12 @@ def read_record(folder: Path) -> Record:
         InklingError: there is none, or it is not what `format_record` gives.
     """
     path = folder / RECORD_NAME
+    if not folder.exists():
+        raise InklingError(f"`{folder}` does not exist")
     if not path.exists():
         raise InklingError(
-            f"`{folder}` holds no `{RECORD_NAME}`, expected a folder that inkling wrote",
-            "`inkling diff` compares two adapters without it",
+            f"`{folder}` holds no `{RECORD_NAME}`, expected an adapter that inkling wrote",
+            "`inkling diff` compares two adapters without it; `--in-place` leaves none",
         )
     return _Reader(path).record(read_json_object(path))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from inkling_runtime.adapter.adapter import Adapter, read_adapter
 from inkling_runtime.adapter.adapter_weights import AdapterWeights, read_weights
 from inkling_runtime.adapter.difference import ConfigDifference, compare_configs, deciding_part
+from inkling_runtime.adapter.in_place.journal import journal_path
 from inkling_runtime.adapter.lora_config import (
     CONFIG_NAME,
     beyond_plain_lora,
@@ -122,7 +123,22 @@ def run_check(
         for recorded, adapter in zip(record.sources, plan.sources, strict=True)
     )
     deltas, why = _compare_deltas(plan, spec, tensors, fault)
-    return Check(plan.folder, record, tensors, config_differs, fault, config, sources, deltas, why)
+    return Check(
+        folder=plan.folder,
+        record=record,
+        tensors=tensors,
+        config_differs=config_differs,
+        config_fault=fault,
+        config=config,
+        sources=sources,
+        deltas=deltas,
+        not_compared=why,
+        in_place=_is_changed_in_place(plan.folder),
+    )
+
+
+def _is_changed_in_place(folder: Path) -> bool:
+    return journal_path(folder).exists()
 
 
 def _compare_tensors(
@@ -193,6 +209,7 @@ def _check_source(
         is_there=True,
         config_differs=hash_file(adapter.path / CONFIG_NAME) != recorded.config_sha256,
         tensors=tuple(sorted([*missing, *changed], key=lambda change: change.name)),
+        in_place=_is_changed_in_place(adapter.path),
     )
 
 

@@ -5,15 +5,16 @@ lock) and added up in the order of the plan, so that the answer does not depend 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 
 import numpy as np
 
 from inkling_runtime.adapter.adapter import Adapter
-from inkling_runtime.adapter.open_files import OpenFiles
+from inkling_runtime.adapter.open_files import OpenFiles, require_unchanged
 from inkling_runtime.adapter.rounding import RawArray
-from inkling_runtime.adapter.safetensors_file import DTYPE_BITS, SafetensorsFile
+from inkling_runtime.adapter.safetensors_file import DTYPE_BITS
 from inkling_runtime.adapter.site_pairs import SitePairs
 from inkling_runtime.adapter.values.adapter_values import AdapterValues
 from inkling_runtime.adapter.values.delta_values import gram
@@ -26,7 +27,6 @@ from inkling_runtime.adapter.values.plan import (
 )
 from inkling_runtime.adapter.values.sums import Measured, Sums
 from inkling_runtime.adapter.values.tensor_values import magnitude_of, measure_run
-from inkling_runtime.errors import InklingError
 
 _THREADS = 2
 _AHEAD = 4
@@ -38,7 +38,7 @@ Batch = tuple[Window, ...]
 def read_values(
     adapter: Adapter,
     pairs: SitePairs,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] = lambda nbytes: None,
     window_bytes: int = WINDOW_BYTES,
 ) -> AdapterValues:
     """Return what the numbers of an adapter are, each byte of the file read once.
@@ -56,34 +56,18 @@ def read_values(
     """
     plan = plan_pass(adapter, pairs, window_bytes)
     sums = Sums(plan, pairs)
-    _require_sizes(adapter.file.files)
-    with OpenFiles() as files:
-        for measured in _iter_measured(files, plan, window_bytes):
+    require_unchanged(adapter.file.files)
+    with OpenFiles() as files, closing(_iter_measured(files, plan, window_bytes)) as found:
+        for measured in found:
             sums.add(measured)
-            if progress is not None:
-                progress(measured.window.end - measured.window.start)
-        files.require_unchanged()
-    _require_sizes(adapter.file.files)
+            progress(measured.window.end - measured.window.start)
+    require_unchanged(adapter.file.files)
     return sums.values(adapter.file.tensors)
 
 
-def _require_sizes(headers: Iterable[SafetensorsFile]) -> None:
-    """Require that files are as large as their headers said."""
-    for header in headers:
-        try:
-            size = header.path.stat().st_size
-        except OSError as error:
-            raise InklingError(
-                f"`{header.path}` cannot be read: {error.strerror or error}"
-            ) from error
-        if size != header.file_size:
-            raise InklingError(
-                f"`{header.path}` changed while it was read, expected it to stay as it is",
-                "run the command again once it is written",
-            )
-
-
-def _iter_measured(files: OpenFiles, plan: PassPlan, window_bytes: int) -> Iterator[Measured]:
+def _iter_measured(
+    files: OpenFiles, plan: PassPlan, window_bytes: int
+) -> Generator[Measured, None, None]:
     waiting: deque[Future[list[Measured]]] = deque()
     with ThreadPoolExecutor(_THREADS) as pool:
         try:

@@ -12,6 +12,7 @@ import numpy as np
 
 from inkling_runtime.adapter.factors import to_float32
 from inkling_runtime.adapter.rounding import RawArray, typed
+from inkling_runtime.adapter.safetensors_file import DTYPE_BITS
 from inkling_runtime.adapter.values.adapter_values import TensorValues
 
 _INFINITY = {"BF16": 0x7F80, "F16": 0x7C00, "F32": 0x7F80_0000, "F64": 0x7FF0_0000_0000_0000}
@@ -78,7 +79,7 @@ def join_runs(runs: Iterable[RunValues], dtype: str, num_elements: int) -> Tenso
 
 def magnitude_of(bits: int, dtype: str) -> float:
     """Return the number that bits without a sign mean."""
-    raw = np.array([bits], f"u{2 if dtype in ('BF16', 'F16') else 4 if dtype == 'F32' else 8}")
+    raw = np.array([bits], f"u{DTYPE_BITS[dtype] // 8}")
     return float(to_float32(raw, dtype)[0] if dtype == "BF16" else typed(raw, dtype)[0])
 
 

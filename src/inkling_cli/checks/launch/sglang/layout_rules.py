@@ -12,7 +12,7 @@ from inkling_cli.checks.launch.sglang.causes import Cause
 from inkling_cli.checks.launch.sglang.effects import sglang_effects
 from inkling_cli.checks.launch.sglang.layouts import (
     FLAG,
-    TWO_SERVERS,
+    advise_one_layout,
     forced_layout,
     is_shared_outer_server,
     startup_layouts,
@@ -40,8 +40,8 @@ def check_per_expert_in_shared_server(subject: LaunchSubject) -> Iterator[Defect
     *Why it matters*: the adapter is accepted, and the scheduler fails at the first request that
     uses it.
 
-    *How to fix*: leave `--experts-shared-outer-loras` out, or convert the adapter to shared-outer
-    experts if all experts have the same factor at the hidden side.
+    *How to fix*: leave `--experts-shared-outer-loras` out, or store the shared-outer adapters per
+    expert as well: `inkling convert-adapter ADAPTER --to sglang --expand -o OUT`.
     """
     forced = forced_layout(subject)
     detected = set(startup_layouts(subject)) == {True}
@@ -58,7 +58,9 @@ def check_per_expert_in_shared_server(subject: LaunchSubject) -> Iterator[Defect
         yield launch_defect(subject.launch, message, subject.at(FLAG), remove=[FLAG])
     else:
         place = next(iter(found)).ref.location
-        yield Defect(f"{message} as in the start-up adapters", TWO_SERVERS, place)
+        shared, _ = startup_layouts(subject)[True]
+        remedy = advise_one_layout(shared)
+        yield Defect(f"{message} as in the start-up adapters", remedy, place)
 
 
 @LAUNCH_RULES.rule("SGL303", "shared-outer-switched-off", _ERROR, engine=_SGLANG, stage=_SERVED)

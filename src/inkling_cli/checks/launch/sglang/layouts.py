@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
 from inkling_cli.checks.launch.adapter_facts import AdapterFacts
-from inkling_cli.checks.launch.advice import launch_defect
+from inkling_cli.checks.launch.advice import advise_conversion, launch_defect
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.sglang.pool import adapts_experts
 from inkling_cli.checks.launch.sglang.reading import layouts_of
@@ -18,10 +18,12 @@ from inkling_cli.checks.rule import Defect
 from inkling_cli.checks.stage import Stage
 
 FLAG = "--experts-shared-outer-loras"
-TWO_SERVERS = (
-    "serve the two layouts by two servers; `inkling convert-adapter` stores factors once that are "
-    "the same for all experts"
-)
+
+
+def advise_one_layout(shared: AdapterFacts) -> str:
+    """Return how a shared-outer adapter and one per expert can both be served."""
+    expand = advise_conversion(shared, Engine.SGLANG, option="--expand")
+    return f"serve them by two servers, or store `{shared.name}` per expert as well: {expand}"
 
 
 def forced_layout(subject: LaunchSubject) -> bool | None:
@@ -61,7 +63,8 @@ def check_mixed_expert_layouts(subject: LaunchSubject) -> Iterator[Defect]:
     *Why it matters*: SGLang refuses to start. Flat shared experts count as shared-outer, so one
     adapter that has them beside per-expert routed experts is enough.
 
-    *How to fix*: serve the two layouts by two servers, or convert the adapters to one layout.
+    *How to fix*: serve the two layouts by two servers, or store the shared-outer adapter per expert
+    as well: `inkling convert-adapter ADAPTER --to sglang --expand -o OUT`.
     """
     layouts = startup_layouts(subject)
     if not subject.lora_enabled or forced_layout(subject) is not None or len(layouts) < 2:
@@ -72,12 +75,14 @@ def check_mixed_expert_layouts(subject: LaunchSubject) -> Iterator[Defect]:
             f"adapter `{shared.name}` has both layouts: `{shared_name}` is shared-outer, "
             f"`{per_expert_name}` is per expert, expected one layout"
         )
+        remedy = advise_conversion(shared, Engine.SGLANG)
     else:
         message = (
             f"adapter `{shared.name}` is shared-outer (`{shared_name}`), "
             f"adapter `{per_expert.name}` is per expert (`{per_expert_name}`), expected one layout"
         )
-    yield Defect(message, TWO_SERVERS, per_expert.ref.location)
+        remedy = advise_one_layout(shared)
+    yield Defect(message, remedy, per_expert.ref.location)
 
 
 @LAUNCH_RULES.rule("SGL305", "expert-layout-undecided", Severity.WARNING, engine=Engine.SGLANG)

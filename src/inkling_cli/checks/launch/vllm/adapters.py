@@ -4,14 +4,12 @@ from collections.abc import Iterator
 
 from inkling_cli.checks.engine import Engine
 from inkling_cli.checks.finding import Severity
-from inkling_cli.checks.launch.advice import format_adapters, launch_defect
+from inkling_cli.checks.launch.advice import advise_conversion, format_adapters, launch_defect
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.launch.vllm.wrapping import SHARED_FLAG
 from inkling_cli.checks.rule import Defect
 from inkling_cli.checks.stage import Stage
-
-_BOTH = "serve adapters of the two layouts on two servers, or convert one to the other's layout"
 
 
 @LAUNCH_RULES.rule(
@@ -61,7 +59,8 @@ def check_shared_outer_without_flag(subject: LaunchSubject) -> Iterator[Defect]:
     expert's number.
 
     *How to fix*: add `--enable-moe-shared-loras`. It holds for the whole server: adapters of both
-    layouts cannot be served together.
+    layouts cannot be served together, unless `inkling convert-adapter ADAPTER --to vllm --expand`
+    stores the experts of these one by one as well.
     """
     stacked = [adapter for adapter in subject.adapters if adapter.stacked_experts()]
     if stacked and subject.lora_enabled and not subject.launch.is_on(SHARED_FLAG):
@@ -70,10 +69,20 @@ def check_shared_outer_without_flag(subject: LaunchSubject) -> Iterator[Defect]:
             f"experts (`{stacked[0].stacked_experts()[0]}`), expected `{SHARED_FLAG}`"
         )
         if any(adapter.numbered_experts() for adapter in subject.adapters):
-            yield Defect(message, _BOTH, subject.at(SHARED_FLAG))
+            yield Defect(message, _serve_both(subject), subject.at(SHARED_FLAG))
         else:
             options = {SHARED_FLAG: ""}
             yield launch_defect(subject.launch, message, subject.at(SHARED_FLAG), options=options)
+
+
+def _serve_both(subject: LaunchSubject) -> str:
+    """Return how adapters of both layouts can be served."""
+    stacked = next(adapter for adapter in subject.adapters if adapter.stacked_experts())
+    expand = advise_conversion(stacked, Engine.VLLM, option="--expand")
+    return (
+        "serve the two layouts by two servers, or store all experts one by one for a server "
+        f"without the flag: {expand}"
+    )
 
 
 @LAUNCH_RULES.rule(
@@ -102,7 +111,7 @@ def check_per_expert_with_shared_flag(subject: LaunchSubject) -> Iterator[Defect
             f"one (`{numbered[0].numbered_experts()[0]}`), expected no `{SHARED_FLAG}`"
         )
         if any(adapter.stacked_experts() for adapter in subject.adapters):
-            yield Defect(message, _BOTH, subject.at(SHARED_FLAG))
+            yield Defect(message, _serve_both(subject), subject.at(SHARED_FLAG))
         else:
             yield launch_defect(
                 subject.launch, message, subject.at(SHARED_FLAG), remove=[SHARED_FLAG]
