@@ -258,5 +258,5 @@ def test_a_source_is_never_replaced(tmp_path: Path) -> None:
     first, second = (read_adapter(write_released_adapter(tmp_path / name)) for name in "ab")
     conversion = plan(first.path, "vllm", SPEC)
     account = Account(Action.MERGE, (first, second))
-    with pytest.raises(InklingError, match="is the adapter that is being read"):
+    with pytest.raises(InklingError, match=r"is the folder .* that is being read"):
         write_conversion(conversion, second.path, overwrite=True, account=account)

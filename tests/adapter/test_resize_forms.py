@@ -146,6 +146,18 @@ class TestEnergy:
         found = read_deltas(tmp_path / "out", "tinker", TINY)
         assert_best(plan, found, before, reference(source), UNIT["BF16"])
 
+    @pytest.mark.parametrize(("energy", "rank"), [(0.9, 1), (0.9 + 1e-9, 2), (1.0, 2)])
+    def test_a_share_that_is_met_exactly_is_kept(self, energy, rank, tmp_path):
+        def nine_to_one(tensors):
+            for name, tensor in tensors.items():
+                rows = torch.arange(2)
+                values = torch.tensor([3.0, 1.0]) if ".lora_B." in name else torch.ones(2)
+                tensor.zero_()[rows, rows] = values.to(tensor.dtype)
+
+        source = write(tmp_path / "source", rank=2, groups={"attention"}, edit=nine_to_one)
+        plan = resize(source, tmp_path / "out", TINY, TargetRank(energy=energy))
+        assert plan.rank == rank
+
     def test_is_rounded_up_to_a_rank_that_is_allowed(self, source, tmp_path):
         plan = resize(source, tmp_path / "out", TINY, TargetRank(2, allowed=(1, 3, 8)))
         assert plan.rank == 3
@@ -235,6 +247,16 @@ class TestRefusals:
         message = f"{letter} of `layers.2.mlp.experts.w2` holds NaN or infinity in "
         with pytest.raises(InklingError, match=message):
             resize(source, tmp_path / "out", TINY, TargetRank(2))
+        assert not (tmp_path / "out").exists()
+
+    @pytest.mark.parametrize("factor", [1e100, 1e-100])
+    def test_energies_that_are_no_numbers(self, factor, tmp_path):
+        def wide(shape, dtype, rng):
+            return torch.from_numpy(rng.standard_normal(shape) * factor)
+
+        source = write_released_adapter(tmp_path / "source", dtype="F64", fill=wide)
+        with pytest.raises(InklingError, match=r"largest singular value of .* between 1e-140 and"):
+            resize(source, tmp_path / "out", TINY, TargetRank(energy=0.9))
         assert not (tmp_path / "out").exists()
 
     @pytest.mark.parametrize(

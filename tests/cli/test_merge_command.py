@@ -85,7 +85,7 @@ def test_the_record_names_all_adapters_and_weights(folder, capsys):
         (["a", "b", "--weights", "1,x", "-o", "out"], "`--weights` is `1,x`, expected numbers"),
         (["a", "b", "--weights", "1,0", "-o", "out"], "`--weights` has 0, expected finite"),
         (["a", "wide", "-o", "out"], "`lm_head` maps 40 to 60 features in `a` and 32"),
-        (["a", "b", "--overwrite", "-o", "b"], "`b` is the adapter that is being read"),
+        (["a", "b", "--overwrite", "-o", "b"], "`b` is the folder `b` that is being read"),
         (["a", "b", "--for", "vllm", "-o", "out"], "of `--rank` and `--energy` neither is given"),
         (
             ["a", "--into", "model", "--rank", "2", "-o", "out"],

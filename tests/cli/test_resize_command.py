@@ -82,7 +82,7 @@ def test_the_record_says_what_was_asked_for(folder, capsys):
         (["a", "--energy", "1.5", "-o", "out"], "`--energy` is 1.5, expected a share above 0"),
         (["a", "--rank", "600", "--for", "vllm", "-o", "out"], "that is allowed is 512"),
         (["a", "--rank", "2", "--to", "raw", "-o", "out"], "`raw` is a dialect that is only read"),
-        (["a", "--rank", "2", "-o", "a"], "`a` is the adapter that is being read"),
+        (["a", "--rank", "2", "-o", "a"], "`a` is the folder `a` that is being read"),
         (["a", "--rank", "2", "-o", "model"], "`model` exists"),
         (["none", "--rank", "2", "-o", "out"], "`none` does not exist"),
     ],

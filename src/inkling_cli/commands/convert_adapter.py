@@ -105,7 +105,7 @@ def convert_adapter(
         require_apart(context, "--in-place", _OF_A_NEW_FOLDER)
         return convert_in_place(adapter, wanted.plan, dry_run=dry_run, output=output)
     place = _given(out, "-o", "the folder to write, or `--in-place`", adapter)
-    require_place(adapter, place, overwrite)
+    require_place([adapter], place, overwrite)
     conversion = wanted.plan()
     if dry_run:
         result = conversion_object(conversion, str(place), is_written=False)

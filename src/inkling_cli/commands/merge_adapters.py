@@ -59,8 +59,7 @@ def merge_adapters(
 
     written = require_target(to) if to is not None else None
     spec = read_model_spec(model) if model is not None else None
-    for adapter in adapters:
-        require_place(adapter, out, overwrite)
+    require_place(adapters, out, overwrite)
     sources = tuple(
         read_certain_adapter(adapter, dialect, spec)
         for adapter, dialect in zip(adapters, dialects, strict=True)

@@ -83,7 +83,7 @@ def resize(
     options = build_options(force=force, dtype=dtype)
     written = require_target(to) if to is not None else None
     spec = read_model_spec(model) if model is not None else None
-    require_place(adapter, out, overwrite)
+    require_place([adapter], out, overwrite)
     source = read_certain_adapter(adapter, dialect, spec)
     written = written or require_target(source.dialect.written_as)
     destination = Destination(written, spec, options)

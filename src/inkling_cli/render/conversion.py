@@ -125,7 +125,7 @@ def conversion_object(
         "bytes": conversion.nbytes,
         "files": len(conversion.shards),
         "expected_seconds": round(_expected_seconds(conversion), 1),
-        "dropped": sorted(conversion.options.dropped),
+        "dropped": sorted(conversion.options.dropped & {s.kind.group for s in conversion.pairs}),
         "changes": list(conversion.changes),
         **proven(proof),
         "config": conversion.config,

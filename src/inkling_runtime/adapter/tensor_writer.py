@@ -9,7 +9,6 @@ is written.
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -19,17 +18,16 @@ import numpy as np
 from inkling_runtime.adapter.arithmetic import Sum
 from inkling_runtime.adapter.arrays import iter_blocks
 from inkling_runtime.adapter.flushed_file import FlushedPages, reserve, write_all
-from inkling_runtime.adapter.interrupts import interrupts_held
 from inkling_runtime.adapter.moves import iter_nodes
 from inkling_runtime.adapter.open_files import OpenFiles
 from inkling_runtime.adapter.outputs import Output, copied_runs
 from inkling_runtime.adapter.safetensors_file import format_header
+from inkling_runtime.adapter.worker_threads import Ending, do_tasks
 from inkling_runtime.errors import InklingError
 
 BLOCK_BYTES = 8 << 20
 _SUM_BYTES = 1 << 20
 """The block where base weights and deltas are added: their wide numbers stay in the cache."""
-_THREADS = 2
 
 Progress: TypeAlias = Callable[[int], None]
 """Called with the number of bytes just written, from any thread."""
@@ -61,42 +59,10 @@ def write_tensors(
         reserve(descriptor, len(header) + sum(output.spec.nbytes for output in outputs))
         write_all(descriptor, memoryview(header), 0)
         writer = _Writer(descriptor, files, progress, found)
-        _run(writer, _tasks(_placed(outputs, len(header))))
+        do_tasks(_tasks(_placed(outputs, len(header))), writer.write, writer.ending)
         files.require_unchanged()
         os.fsync(descriptor)
     return {output.spec.name: found[output.spec.name] for output in outputs}
-
-
-def _run(writer: "_Writer", tasks: Iterable[tuple[Placed, ...]]) -> None:
-    """Let threads do tasks; the first exception, Ctrl-C included, ends all of them and is raised.
-
-    No thread is left when this returns or raises.
-    """
-    ending = writer.ending
-    with interrupts_held(ending.end):
-        pool = ThreadPoolExecutor(_THREADS)
-        try:
-            for task in tasks:
-                pool.submit(writer.write, task)
-            pool.shutdown()
-        except BaseException as error:
-            ending.end(error)
-            pool.shutdown()
-            raise
-    if ending.cause is not None:
-        raise ending.cause
-
-
-class _Ending:
-    """Why threads are to end early: the first exception of any of them."""
-
-    def __init__(self) -> None:
-        self.cause: BaseException | None = None
-
-    def end(self, cause: BaseException) -> None:
-        """Let all threads end after the block that they are at."""
-        if self.cause is None:
-            self.cause = cause
 
 
 def _placed(outputs: Iterable[Output], start: int) -> Iterator[Placed]:
@@ -127,16 +93,10 @@ class _Writer:
     files: OpenFiles
     progress: Progress
     found: dict[str, str]
-    ending: _Ending = field(default_factory=_Ending)
+    ending: Ending = field(default_factory=Ending)
 
     def write(self, task: tuple[Placed, ...]) -> None:
-        """Write some outputs; an exception ends all threads."""
-        try:
-            self._write(task)
-        except BaseException as error:
-            self.ending.end(error)
-
-    def _write(self, task: tuple[Placed, ...]) -> None:
+        """Write some outputs, or a part of them where the threads are to end."""
         pages = FlushedPages(self.descriptor)
         for output, start in task:
             digest = hashlib.sha256()

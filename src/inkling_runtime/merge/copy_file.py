@@ -3,9 +3,11 @@
 import errno
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from inkling_runtime.adapter.flushed_file import write_all
 from inkling_runtime.adapter.regular_file import open_regular
 from inkling_runtime.errors import InklingError
 
@@ -60,13 +62,11 @@ def _copy_in_kernel(here: int, there: int, start: int, size: int) -> int:
 
 def _copy_through_buffer(here: int, there: int, start: int, size: int) -> int:
     data = os.pread(here, min(size, _BUFFER_BYTES), start)
-    view, done = memoryview(data), 0
-    while done < len(data):
-        done += os.pwrite(there, view[done:], start + done)
-    return done
+    write_all(there, memoryview(data), start)
+    return len(data)
 
 
 def _forget(descriptor: int, size: int) -> None:
     """Let the operating system drop what was copied, so that a large copy does not fill memory."""
-    if hasattr(os, "posix_fadvise"):
+    with suppress(AttributeError, OSError):
         os.posix_fadvise(descriptor, 0, size, os.POSIX_FADV_DONTNEED)

@@ -7,10 +7,10 @@ boxes, and shards without a delta are copied by the kernel.
 from collections.abc import Callable
 from pathlib import Path
 
-from inkling_runtime.adapter.new_folder import new_folder, require_new
+from inkling_runtime.adapter.convert.place import require_place
+from inkling_runtime.adapter.new_folder import new_folder
 from inkling_runtime.adapter.open_files import require_unchanged
 from inkling_runtime.adapter.tensor_writer import write_tensors
-from inkling_runtime.errors import InklingError
 from inkling_runtime.merge.copy_file import copy_file
 from inkling_runtime.merge.magnitudes import require_computable
 from inkling_runtime.merge.merge import Merge
@@ -63,13 +63,5 @@ def require_target(merge: Merge, out: Path, overwrite: bool) -> None:
     Raises:
         InklingError: it is, holds or lies in a folder that is read, or `require_new` refuses it.
     """
-    place = out.resolve()
-    for folder in (merge.base.path, *(addend.adapter.path for addend in merge.addends)):
-        source = folder.resolve()
-        if place == source or place in source.parents or source in place.parents:
-            relation = "is" if place == source else "holds" if place in source.parents else "is in"
-            raise InklingError(
-                f"`{out}` {relation} the folder `{folder}` that is being read, "
-                "expected another folder"
-            )
-    require_new(out, overwrite, _MARKER)
+    sources = [merge.base.path, *(addend.adapter.path for addend in merge.addends)]
+    require_place(sources, out, overwrite, _MARKER)

@@ -54,8 +54,7 @@ def write_conversion(
             result is not proven. Nothing is left behind.
     """
     account = account or Account(Action.CONVERT, (conversion.source,))
-    for source in account.sources:
-        require_place(source.path, out, overwrite)
+    require_place([source.path for source in account.sources], out, overwrite)
     with new_folder(out, overwrite, conversion.nbytes) as folder:
         _write_text(folder / CONFIG_NAME, [format_json(conversion.config)])
         with BackgroundDigests(reads_to_hash(conversion.outputs)) as of_sources:

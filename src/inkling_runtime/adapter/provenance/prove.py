@@ -5,8 +5,7 @@ digests of the source's bytes.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -35,10 +34,9 @@ from inkling_runtime.adapter.provenance.proven import (
     Verification,
     weakest,
 )
+from inkling_runtime.adapter.worker_threads import do_tasks
 
 Progress = Callable[[int], None]
-
-_THREADS = 2
 
 _ROUNDING = ("scale", "cast")
 """Verbs of moves that round each element once."""
@@ -128,28 +126,22 @@ class _Prover:
 
     def prove(self, progress: Progress) -> Proof:
         """Return what is shown of each module."""
-        left = _modules_to_prove(self._conversion, self._verification)
+        left = dict.fromkeys(_modules_to_prove(self._conversion, self._verification), True)
         shown: dict[str, list[Proven]] = {module.name: [] for module in self._result.modules}
         modules_of = self._modules_by_site()
-        tasks = [
-            (aligned, modules_of.get(str(aligned.site), []))
-            for aligned in self._expectation.sites()
-        ]
-        for (_, names), proven in zip(tasks, self._prove_sites(tasks), strict=True):
+
+        def prove_site(aligned: Aligned) -> tuple[Proven, list[str]]:
+            names = modules_of.get(str(aligned.site), [])
+            proven = self._prove_site(aligned, names)
+            for name in names:
+                if left.pop(name, False):
+                    progress(self._nbytes_of(name))
+            return proven, names
+
+        for proven, names in do_tasks(self._expectation.sites(), prove_site):
             for name in names:
                 shown[name].append(proven)
-                if name in left:
-                    left.remove(name)
-                    progress(self._nbytes_of(name))
         return Proof({name: weakest(found) for name, found in sorted(shown.items())})
-
-    def _prove_sites(self, tasks: list[tuple[Aligned, list[str]]]) -> Iterator[Proven]:
-        """Yield what is shown of each site; the first that is not proven ends all."""
-        pool = ThreadPoolExecutor(_THREADS)
-        try:
-            yield from pool.map(lambda task: self._prove_site(*task), tasks)
-        finally:
-            pool.shutdown(cancel_futures=True)
 
     def _modules_by_site(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}

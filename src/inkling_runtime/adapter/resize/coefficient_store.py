@@ -15,6 +15,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from inkling_runtime.adapter.flushed_file import write_all
 from inkling_runtime.adapter.moves import Shape
 from inkling_runtime.errors import InklingError
 
@@ -82,11 +83,8 @@ class KeptMatrices:
             InklingError: there is no room for them.
         """
         view = memoryview(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
-        position = self._position(first)
         try:
-            while view:
-                count = os.pwrite(self.descriptor, view, position)
-                view, position = view[count:], position + count
+            write_all(self.descriptor, view, self._position(first))
         except OSError as error:
             raise _no_room(error) from error
 
@@ -110,6 +108,8 @@ class KeptMatrices:
         view, position = memoryview(found.reshape(-1).view(np.uint8).data), self._position(first)
         while view:
             count = os.preadv(self.descriptor, [view], position)
+            if count == 0:
+                raise InklingError("the temporary file for small matrices ended early")
             view, position = view[count:], position + count
         return found
 

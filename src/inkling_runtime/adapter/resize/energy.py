@@ -36,10 +36,32 @@ def choose_rank(target: TargetRank, decompositions: Sequence[Decomposition]) -> 
     return allowed[0]
 
 
+def require_energy(decomposition: Decomposition) -> None:
+    """Require that the energy of a group is a number.
+
+    Raises:
+        InklingError: its singular values are too large or too small to be squared in float64.
+    """
+    smallest, largest = _SQUARED
+    found = float(decomposition.sigma.max(initial=0.0))
+    if found and not smallest < found < largest:
+        raise InklingError(
+            f"the largest singular value of `{decomposition.group.name}` is {found:.3g}, expected "
+            f"it between {smallest:g} and {largest:g}, where float64 holds its square"
+        )
+
+
+_SQUARED = (1e-140, 1e150)
+"""Squares of numbers between them keep all digits, and so does the sum of a million of them."""
+
+_ROUNDING = 1e-12
+"""A share counts as kept where only the rounding of its sums stands between."""
+
+
 def _rank_for(energy: float, sigma: Wide) -> int:
     """Return the smallest rank, at least 1, at which so large a share is kept."""
     lost = _lost_at_each_rank(sigma)
-    enough = np.flatnonzero(lost <= (1 - energy) * lost[0])
+    enough = np.flatnonzero(lost <= (1 - energy) * lost[0] * (1 + _ROUNDING))
     return max(1, int(enough[0]))
 
 

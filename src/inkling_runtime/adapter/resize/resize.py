@@ -20,7 +20,7 @@ from inkling_runtime.adapter.resize.coefficient_store import (
     first_rows,
 )
 from inkling_runtime.adapter.resize.decompose import Decomposition, Matrices, decompose
-from inkling_runtime.adapter.resize.energy import choose_rank, kept_module
+from inkling_runtime.adapter.resize.energy import choose_rank, kept_module, require_energy
 from inkling_runtime.adapter.resize.groups import BasisGroup
 from inkling_runtime.adapter.resize.kept import KeptModule
 from inkling_runtime.adapter.resize.target_rank import TargetRank
@@ -65,13 +65,14 @@ def resize_pairs(
         progress: shows how far the reading is.
 
     Raises:
-        InklingError: a factor holds NaN or infinity, no allowed rank is large enough, or a file
-            cannot be read.
+        InklingError: a factor holds NaN or infinity, a delta is too large or too small, no allowed
+            rank is large enough, or a file cannot be read.
     """
     decompositions = []
     with OpenFiles() as files, progress(sum(group.nbytes for group in groups)) as advance:
         for group in groups:
             decompositions.append(decompose(group, store, files))
+            require_energy(decompositions[-1])
             advance(group.nbytes)
         files.require_unchanged()
     rank = choose_rank(target, decompositions)
