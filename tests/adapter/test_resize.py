@@ -3,6 +3,7 @@
 import tempfile
 from pathlib import Path
 
+import forms
 import pytest
 from deltas import read_deltas
 from hypothesis import HealthCheck, given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from resizing import UNIT, assert_best, best_of, resize
 from strategies import ADAPTERS, Example
 
+from factories import TINY, normal, write_adapter, write_released_adapter
 from inkling_runtime.adapter.resize.target_rank import TargetRank
 
 DENSE = ("mlp.gate", "mlp.up")
@@ -58,3 +60,30 @@ def test_no_approximation_of_the_rank_is_nearer(dialect):
             assert_best(plan, after, before, best, UNIT[example.dtype])
 
     check()
+
+
+@pytest.mark.parametrize("per_expert", [False, True])
+@pytest.mark.parametrize("target", ["tinker", "peft"])
+def test_gate_and_up_of_other_scalings_come_over_one_basis(target, per_expert, tmp_path):
+    """What the target fuses may have two scalings in the source."""
+    alphas = {".*gate_proj": 2, ".*up_proj": 7, ".*w1": 3, ".*w3": 11}
+    source = write_source(tmp_path / "source", target, per_expert, alphas)
+    origin = "peft" if target == "tinker" else "tinker"
+    before = read_deltas(source, origin, TINY)
+    gate, up = FUSED[target][0]
+    scalings = {before[site].scaling for site in before for end in (gate, up) if site.endswith(end)}
+    assert len(scalings) == 2
+    plan = resize(source, tmp_path / "out", TINY, TargetRank(3), to=target, dialect=origin)
+    after = read_deltas(tmp_path / "out", target, TINY)
+    best = best_of(before, FUSED[target], is_flat=target == "tinker")
+    assert_best(plan, after, before, best, UNIT["F32"])
+
+
+def write_source(folder, target, per_expert, alphas):
+    if target == "peft":
+        changes = {"config": {"alpha_pattern": alphas}, "groups": {"routed"}}
+        changes["per_expert"] = per_expert
+        return write_released_adapter(folder, rank=4, dtype="F32", fill=normal, **changes)
+    modules = forms.peft_modules(TINY, {"dense", "attention"})
+    config = forms.peft_config(modules, 4, 8, alpha_pattern=alphas)
+    return write_adapter(folder, modules, config, dtype="F32", fill=normal)

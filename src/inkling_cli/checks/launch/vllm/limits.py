@@ -10,6 +10,7 @@ from inkling_cli.checks.launch.options.table import option_table
 from inkling_cli.checks.launch.registry import LAUNCH_RULES
 from inkling_cli.checks.launch.subject import LaunchSubject
 from inkling_cli.checks.rule import Defect
+from inkling_cli.checks.shell_word import shell_word
 from inkling_cli.checks.stage import Stage
 
 ALLOWED_RANKS = tuple(
@@ -139,7 +140,11 @@ def check_rank_above_max_lora_rank(subject: LaunchSubject) -> Iterator[Defect]:
     )
     wanted, place = smallest_allowed_rank(rank), subject.at("--max-lora-rank")
     if wanted is None:
-        remedy = f"vLLM takes ranks up to {ALLOWED_RANKS[-1]}; reduce the adapter's rank"
+        largest = max(above, key=lambda adapter: adapter.max_rank)
+        remedy = (
+            f"vLLM takes ranks up to {ALLOWED_RANKS[-1]}: `inkling resize "
+            f"{shell_word(largest.folder)} --rank {ALLOWED_RANKS[-1]} -o OUT`"
+        )
         yield Defect(message, remedy, place)
     else:
         options = {"--max-lora-rank": str(wanted)}
