@@ -21,10 +21,14 @@ from inkling_runtime.adapter.convert.plan import Conversion, plan_conversion
 from inkling_runtime.adapter.convert.write import write_conversion
 from inkling_runtime.adapter.dialects import require_target
 from inkling_runtime.adapter.moves import Interleave, iter_reads
+from inkling_runtime.adapter.open_files import OpenFiles
 from inkling_runtime.adapter.outputs import Output
+from inkling_runtime.adapter.provenance.deltas import Expectation, pairs_of, prove_delta
 from inkling_runtime.adapter.provenance.prove import bytes_to_prove, prove
 from inkling_runtime.adapter.provenance.proven import Account, Action, Proof, Proven, Verification
 from inkling_runtime.adapter.provenance.read_record import read_record
+from inkling_runtime.adapter.resize.coefficient_store import CoefficientStore
+from inkling_runtime.adapter.resize.plan import Destination, plan_adapter_resize
 from inkling_runtime.adapter.resize.target_rank import TargetRank
 from inkling_runtime.adapter.sites import Group
 from inkling_runtime.errors import InklingError
@@ -81,6 +85,18 @@ def test_by_default_only_what_is_computed_or_moved_is_read_back(
 
 
 class TestRoundings:
+    def test_none_is_allowed_that_is_not_asked_for(self, tmp_path: Path) -> None:
+        source = write_released_adapter(tmp_path / "source", fill=normal, dtype="F32")
+        conversion = plan_with(source, "tinker", Options(dtype="BF16"))
+        write_conversion(conversion, tmp_path / "out")
+        before, after = (pairs_of(read_adapter(tmp_path / n), SPEC) for n in ("source", "out"))
+        expectation = Expectation(before, after, conversion.options, SPEC)
+        with OpenFiles() as files:
+            for aligned in expectation.sites():
+                for may_round, proven in ((True, Proven.ROUNDED), (False, Proven.NOTHING)):
+                    found, _ = prove_delta(aligned, expectation, files, may_round=may_round)
+                    assert found is proven
+
     def test_a_cast_that_rounds(self, tmp_path: Path) -> None:
         source = write_released_adapter(tmp_path / "source", fill=normal, dtype="F32")
         conversion = plan_with(source, "vllm", Options(dtype="BF16"))
@@ -140,16 +156,33 @@ def test_what_is_resized_is_proven_by_a_second_evaluation(tmp_path: Path) -> Non
     assert set(read_record(tmp_path / "out").modules.values()) == {Proven.RE_EVALUATED}
 
 
+@pytest.mark.parametrize("verification", [ALL, COMPUTED])
+@pytest.mark.parametrize("letter", ["A", "B", "AB"])
+def test_a_resized_delta_must_be_a_part_of_the_source_s(
+    tmp_path: Path, letter: str, verification: Verification
+) -> None:
+    source = read_adapter(write_released_adapter(tmp_path / "source", fill=normal, rank=4))
+    destination = Destination(require_target("vllm"), SPEC)
+    first, second = (f"language_model.layers.{layer}.attn.wq_du" for layer in (1, 3))
+    with CoefficientStore() as store:
+        plan = plan_adapter_resize(source, TargetRank(rank=3), destination, CONTENTS, store)
+        wrong = exchange(plan.conversion, first, second, letter)
+        account = Account(Action.RESIZE, (source,))
+        with pytest.raises(InklingError, match=r"layers\.1\.attn\.wq_du` is no part of that of"):
+            write_conversion(wrong, tmp_path / "out", account=account, verification=verification)
+        write_conversion(plan.conversion, tmp_path / "out", account=account)
+
+
 def test_a_sum_is_proven_by_a_second_evaluation(tmp_path: Path) -> None:
     sources = [write_released_adapter(tmp_path / name, fill=normal) for name in "ab"]
     merge(sources, [1.0, 0.5], tmp_path / "out", to="vllm")
     assert set(read_record(tmp_path / "out").modules.values()) == {Proven.RE_EVALUATED}
 
 
-def exchange(conversion: Conversion, first: str, second: str) -> Conversion:
+def exchange(conversion: Conversion, first: str, second: str, letters: str = "AB") -> Conversion:
     """Return a plan that writes the numbers of two modules of one shape into each other's place."""
     outputs = {output.spec.name: output for output in conversion.outputs}
-    for letter in "AB":
+    for letter in letters:
         one, other = (f"{name}.lora_{letter}.weight" for name in (first, second))
         outputs[one], outputs[other] = (
             Output(outputs[one].spec, outputs[other].array),

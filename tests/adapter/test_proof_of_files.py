@@ -15,6 +15,7 @@ from differences import DIALECTS, SPEC, Tensors, normal
 
 from factories import safetensors_bytes, write_released_adapter
 from inkling_runtime.adapter.adapter import read_adapter
+from inkling_runtime.adapter.arithmetic import Scale
 from inkling_runtime.adapter.arrays import CONTENTS
 from inkling_runtime.adapter.convert.options import Options
 from inkling_runtime.adapter.convert.plan import Conversion, plan_conversion
@@ -147,6 +148,25 @@ def flip(name: str) -> Edit:
 
 def tensor_names_of(folder: Path, letter: str) -> list[str]:
     return sorted(n for n in read_adapter(folder).file.tensors if f".lora_{letter}." in n)
+
+
+@pytest.mark.parametrize("verification", [ALL, COMPUTED])
+@pytest.mark.parametrize("factor", [-1.0, 1.1, 2.0])
+def test_a_rounding_allows_no_other_factor(
+    tmp_path: Path, factor: float, verification: Verification
+) -> None:
+    source = write_released_adapter(tmp_path / "source", fill=normal, alpha=7)
+    target, options = require_target("vllm"), Options(fold_scaling=True)
+    conversion = plan_conversion(read_adapter(source), target, SPEC, CONTENTS, options)
+    *others, last = conversion.outputs
+    assert isinstance(last.array, Scale)
+    wrong = Output(last.spec, replace(last.array, factor=last.array.factor * factor))
+    with pytest.raises(InklingError, match="expected the same but for one rounding"):
+        write_conversion(
+            replace(conversion, outputs=(*others, wrong)),
+            tmp_path / "out",
+            verification=verification,
+        )
 
 
 def zero_b(tensors: Tensors) -> None:

@@ -45,7 +45,8 @@ def do_tasks(tasks: Iterable[T], work: Callable[[T], R], ending: Ending | None =
     errors: dict[int, BaseException] = {}
 
     def do(number: int, task: T) -> None:
-        if ending.cause is not None:
+        is_later = not errors or number > min(errors)
+        if ending.cause is not None and is_later:
             return
         try:
             done[number] = work(task)

@@ -173,6 +173,33 @@ def _prove_numbers(
     return Proven.ROUNDED if may_round else Proven.EQUAL
 
 
+def is_projection(aligned: Aligned, files: OpenFiles) -> bool:
+    """Return whether the second delta is what an orthogonal projection leaves of the first.
+
+    That is what the best approximation of a lower rank is, over one basis or several: what is cut
+    stands at right angles to what is kept, so ⟨Δ, Δ'⟩ = ‖Δ'‖². Each of K components is rounded
+    twice, which moves both sides by 2·unit·√K·‖Δ‖² at most. Where elements may be too small for
+    that, in F16 and in deltas next to zero, nothing is asked.
+
+    Raises:
+        InklingError: a file changed or cannot be read.
+    """
+    first, second = aligned.first, aligned.second
+    unit = max(_UNITS.get(factor.dtype, 1.0) for factor in (second.a, second.b))
+    distance = measure_distance(first, second, files)
+    before, after = distance.norms or (0.0, 0.0)
+    if unit == 1.0 or before < _SMALL:
+        return True
+    dot = (distance.cosine or 0.0) * before * after
+    rounding = 2.1 * unit * math.sqrt(second.rank)
+    return abs(dot - after**2) <= (rounding + rounding**2 + 1e-12) * before**2
+
+
+_UNITS = {"BF16": 2.0**-8, "F32": 2.0**-24, "F64": 2.0**-53}
+_SMALL = 1e-60
+"""Of a delta this small, factors of 32 bits may be rounded by more than their unit."""
+
+
 _PROVEN = {
     Fate.IDENTICAL: Proven.BYTES,
     Fate.EQUAL: Proven.EQUAL,

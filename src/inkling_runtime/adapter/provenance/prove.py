@@ -21,6 +21,7 @@ from inkling_runtime.adapter.outputs import copied_runs
 from inkling_runtime.adapter.provenance.as_planned import require_as_planned, unproven
 from inkling_runtime.adapter.provenance.deltas import (
     Expectation,
+    is_projection,
     is_same_by_moves,
     pairs_of,
     prove_delta,
@@ -168,6 +169,7 @@ class _Prover:
             return Proven.BYTES
         if _has_verb(arrays, ("mix",)):
             self._require_re_evaluated(tensors)
+            self._require_projection(aligned)
             return Proven.RE_EVALUATED
         return self._prove_delta(aligned, tensors, may_round=_has_verb(arrays, _ROUNDING))
 
@@ -181,6 +183,14 @@ class _Prover:
         if proven is not Proven.BYTES:
             self._require_bytes(tensors)
         return weakest([proven, Proven.RE_EVALUATED]) if self._action is Action.MERGE else proven
+
+    def _require_projection(self, aligned: Aligned) -> None:
+        """Require that a delta of lower rank is a part of the source's, if there is one source."""
+        if self._action is Action.RESIZE and not is_projection(aligned, self._files):
+            raise unproven(
+                f"the delta of `{aligned.site}` is no part of that of "
+                f"`{self._conversion.source.path}`, expected its best approximation"
+            )
 
     def _require_bytes(self, tensors: Iterable[str]) -> None:
         """Require that the file holds the bytes that were written."""
