@@ -21,6 +21,11 @@ from inkling_runtime.errors import InklingError
 A_SUFFIX, B_SUFFIX = ".lora_A.weight", ".lora_B.weight"
 
 
+def module_of(tensor: str) -> str:
+    """Return the name of the module that a factor belongs to, by the factor's name."""
+    return tensor.removesuffix(A_SUFFIX).removesuffix(B_SUFFIX)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Adapter:
     """A parsed adapter; equal to itself only. Modules are sorted by site, then by expert."""

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from inkling_runtime.adapter.adapter import A_SUFFIX, B_SUFFIX, Adapter
+from inkling_runtime.adapter.adapter import A_SUFFIX, B_SUFFIX, Adapter, module_of
 from inkling_runtime.adapter.dialects import DIALECTS, TARGETS
 from inkling_runtime.adapter.dialects.dialect import Dialect
 from inkling_runtime.adapter.sites import SiteKind
@@ -81,16 +81,12 @@ def sort_unknown(adapter: Adapter) -> Unknown:
             factors.append(name)
         else:
             others.append(name)
-    prefixes = _prefixes(adapter, dict.fromkeys(map(_module_of, factors)))
+    prefixes = _prefixes(adapter, dict.fromkeys(map(module_of, factors)))
     wrong: dict[Prefix, list[str]] = defaultdict(list)
     for name in factors:
-        prefix = prefixes.get(_module_of(name))
+        prefix = prefixes.get(module_of(name))
         (others if prefix is None else wrong[prefix]).append(name)
     return Unknown(more, wrong, sorted(others))
-
-
-def _module_of(name: str) -> str:
-    return name.removesuffix(A_SUFFIX).removesuffix(B_SUFFIX)
 
 
 def _prefixes(adapter: Adapter, modules: Iterable[str]) -> dict[str, Prefix]:
@@ -157,7 +153,7 @@ def suggestion(name: str, adapter: Adapter) -> str | None:
     ending = foreign_ending(name)
     if ending is not None:
         return _about_ending(ending)
-    body = _BODY.search(_module_of(name))
+    body = _BODY.search(module_of(name))
     if body is None:
         return "a module's name has `layers.N.` in it, or is that of the head"
     layer, tail = _split_layer(body[1])

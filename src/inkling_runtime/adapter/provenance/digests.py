@@ -16,10 +16,10 @@ import numpy as np
 from inkling_runtime.adapter.interrupts import interrupts_held
 from inkling_runtime.adapter.moves import Read
 from inkling_runtime.adapter.open_files import OpenFiles
+from inkling_runtime.adapter.worker_threads import NUM_THREADS
 from inkling_runtime.errors import InklingError
 
 _BLOCK_BYTES = 8 << 20
-_THREADS = 2
 _TASK_BYTES = 8 << 20
 
 Place: TypeAlias = tuple[Path, str]
@@ -39,7 +39,7 @@ class BackgroundDigests:
         self._progress = progress
         self._files = OpenFiles()
         self._stop = Event()
-        self._pool = ThreadPoolExecutor(_THREADS)
+        self._pool = ThreadPoolExecutor(NUM_THREADS)
         self._futures: list[Future[dict[Place, str]]] = []
 
     def __enter__(self) -> "BackgroundDigests":

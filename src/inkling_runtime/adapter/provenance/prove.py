@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from inkling_runtime.adapter.adapter import A_SUFFIX, B_SUFFIX, read_adapter
+from inkling_runtime.adapter.adapter import A_SUFFIX, B_SUFFIX, module_of, read_adapter
 from inkling_runtime.adapter.arrays import iter_blocks
 from inkling_runtime.adapter.comparison import Aligned
 from inkling_runtime.adapter.convert.plan import Conversion
@@ -26,7 +26,6 @@ from inkling_runtime.adapter.provenance.deltas import (
     pairs_of,
     prove_delta,
 )
-from inkling_runtime.adapter.provenance.digests import hash_tensors
 from inkling_runtime.adapter.provenance.proven import (
     Account,
     Action,
@@ -49,11 +48,6 @@ def bytes_to_prove(conversion: Conversion, verification: Verification) -> int:
     return sum(
         output.spec.nbytes for output in conversion.outputs if module_of(output.spec.name) in names
     )
-
-
-def module_of(tensor: str) -> str:
-    """Return the name of the module that a factor belongs to."""
-    return tensor.removesuffix(A_SUFFIX).removesuffix(B_SUFFIX)
 
 
 def _modules_to_prove(conversion: Conversion, verification: Verification) -> set[str]:
@@ -196,8 +190,9 @@ class _Prover:
         """Require that the file holds the bytes that were written."""
         names = [name for name in tensors if name not in self._read_back]
         weights = self._result.file
-        reads = [Read(weights.path_of(name), weights.tensors[name]) for name in names]
-        for (_, name), digest in hash_tensors(reads).items():
+        for name in names:
+            read = Read(weights.path_of(name), weights.tensors[name])
+            digest = _hash_array(read, self._files)
             if digest != self._digests[name]:
                 raise unproven(
                     f"tensor `{name}` has the SHA-256 {digest[:16]}… when it is read back, "
