@@ -32,12 +32,13 @@ check: $(INSTALLED)  ## everything but the tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m inkling_cli.docs --check
+	env -u TRITON_INTERPRET $(BIN)/python -m inkling_runtime.ops.kernels.compile_all
 
 test: $(INSTALLED)  ## all tests that need no GPU
 	$(BIN)/pytest
 
 test-gpu: $(INSTALLED)  ## the tests that need a GPU; fails without one
-	$(BIN)/pytest -m gpu --require-gpu
+	TRITON_INTERPRET=0 $(BIN)/pytest -m gpu --require-gpu
 
 golden: $(INSTALLED)  ## rewrite the golden files: of the command line, of the rules' messages
 	$(BIN)/pytest tests/cli tests/checks/test_rule_messages.py --golden-update

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from inkling_runtime.adapter.adapter import read_adapter, require_understood
-from inkling_runtime.adapter.load_factors import load_factors
+from inkling_runtime.adapter.load_factors import LazyFactors
 from inkling_runtime.adapter.site_pairs import HEADERS_ONLY, gather_pairs
 from inkling_runtime.errors import InklingError
 from inkling_runtime.text import ReplyForm, Request, SamplingParams, TextLLM
@@ -20,7 +20,7 @@ def main(model: Path, prompt: str, folders: list[Path]) -> None:
     for folder in folders:
         adapter = read_adapter(folder)
         require_understood(adapter)
-        factors = load_factors(gather_pairs(adapter, spec, HEADERS_ONLY), spec)
+        factors = LazyFactors(gather_pairs(adapter, spec, HEADERS_ONLY), spec)
         text_llm.llm.load_adapter(folder.name, factors)
 
     names = [None, *(folder.name for folder in folders)]

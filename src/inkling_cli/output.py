@@ -134,6 +134,25 @@ class Output:
             task = bar.add_task("", total=total_bytes)
             yield lambda done: bar.advance(task, done)
 
+    @contextmanager
+    def counted(self, total: int, unit: str) -> Iterator[Callable[[int, str], None]]:
+        """Yield a function that takes how many are done and what else there is to say.
+
+        Shown on stderr, on a terminal only.
+        """
+        if not sys.stderr.isatty():
+            yield lambda done, text: None
+            return
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import TimeRemainingColumn as Remaining
+
+        columns = (BarColumn(), MofNCompleteColumn(), TextColumn(unit), Remaining())
+        console = Console(file=sys.stderr, markup=False, highlight=False)
+        text_column = TextColumn("{task.fields[text]}", markup=False)
+        with Progress(*columns, text_column, console=console, transient=True) as bar:
+            task = bar.add_task("", total=total, text="")
+            yield lambda done, text: bar.update(task, completed=done, text=text)
+
     def show_error(self, message: str, hint: str | None = None) -> None:
         """Say on stderr that the command could not do what was asked, and what to do."""
         self._print_labelled("error", "bold red", message)

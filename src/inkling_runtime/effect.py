@@ -52,6 +52,9 @@ def measure_effect(
     base, adapted = llm.generate(
         [Request(prompt_ids, sampling), Request(prompt_ids, sampling, adapter)]
     )
+    for completion in (base, adapted):
+        if completion.error is not None:
+            raise completion.error
     ids = [*prompt_ids, *base.token_ids]
     deltas = (llm.log_probs(ids, adapter) - llm.log_probs(ids)).abs().tolist()
     split = len(prompt_ids) - 1

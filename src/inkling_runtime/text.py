@@ -12,6 +12,7 @@ from typing import Any
 
 from inkling_runtime.chat.prompt import STOP_ID, render_chat
 from inkling_runtime.chat.reply import PartKind, Piece, ReplySplitter
+from inkling_runtime.chat.stop_strings import StopStrings
 from inkling_runtime.chat.tokenizer import InklingTokenizer, TextStream, Tokenizer, find_tokenizer
 from inkling_runtime.errors import InklingError
 from inkling_runtime.llm import LLM, Completion, Request, SamplingParams, TokenEvent
@@ -38,15 +39,14 @@ class TextLLM:
 
     Args:
         model: the model's folder.
-        device: as of `LLM`.
-        dtype: as of `LLM`.
+        options: as of `LLM`.
 
     Raises:
         InklingError: as of `LLM`, or the tokenizer file is broken.
     """
 
-    def __init__(self, model: Path, *, device: str = "auto", dtype: str = "auto") -> None:
-        self.llm = LLM(model, device=device, dtype=dtype)
+    def __init__(self, model: Path, **options: Any) -> None:
+        self.llm = LLM(model, **options)
         self.model = model
         self.tokenizer: Tokenizer | None = find_tokenizer(model, self.llm.spec)
 
@@ -85,20 +85,40 @@ class TextLLM:
     def stream(
         self, requests: Sequence[Request], forms: Sequence[ReplyForm]
     ) -> Iterator[TextEvent]:
-        """Yield the tokens of all requests as they come, with the text that they complete."""
-        requests = [self._with_stops(request) for request in requests]
-        writers = [self._writer(form) for form in forms]
-        for event in self.llm.stream(requests):
-            writer, request = writers[event.request], requests[event.request]
-            is_stop = event.token_id in request.sampling.stop_ids
-            pieces = () if is_stop else tuple(writer.add(event.token_id))
-            if event.finish_reason is not None:
-                pieces += tuple(writer.finish())
-            yield TextEvent(event, pieces)
+        """Return an iterator over the tokens of all requests, with the text that they complete.
 
-    def _with_stops(self, request: Request) -> Request:
-        stops = (*self.stop_ids, *request.sampling.stop_ids)
-        return replace(request, sampling=replace(request.sampling, stop_ids=stops))
+        A reply ends before the first of its stop strings (`SamplingParams.stop`), no part of which
+        is given out; its token ids are those that were generated until then. Where a reply has no
+        text, a request with stop strings cannot be done.
+        """
+        asked, replies = [], []
+        for request, form in zip(requests, forms, strict=True):
+            sampling, stops = request.sampling, ()
+            if self._can_stop(sampling, form):
+                stops = () if sampling.ignore_stop else sampling.stop
+                sampling = replace(sampling, stop=())
+            stop_ids = (*self.stop_ids, *sampling.stop_ids)
+            asked.append(replace(request, sampling=replace(sampling, stop_ids=stop_ids)))
+            replies.append(_Reply(self._writer(form), StopStrings(stops), stop_ids))
+        return self._iter_events(asked, replies)
+
+    def _iter_events(
+        self, requests: Sequence[Request], replies: "Sequence[_Reply]"
+    ) -> Iterator[TextEvent]:
+        with self.llm.stream(requests) as stream:
+            for event in stream:
+                reply = replies[event.request]
+                if reply.is_at_stop:
+                    continue
+                pieces = reply.add(event)
+                if reply.is_at_stop:
+                    stream.cancel(event.request)
+                    event = replace(event, finish_reason="stop")
+                yield TextEvent(event, pieces)
+
+    def _can_stop(self, sampling: SamplingParams, form: ReplyForm) -> bool:
+        """Whether stop strings can be looked for; where not, the engine says so."""
+        return form is not ReplyForm.IDS and self.tokenizer is not None and "" not in sampling.stop
 
     def _writer(self, form: ReplyForm) -> "ReplySplitter | _PlainWriter":
         if form is ReplyForm.CHAT:
@@ -112,6 +132,33 @@ class TextLLM:
                 "pass token ids with `--prompt-ids`",
             )
         return self.tokenizer
+
+
+class _Reply:
+    """One reply as it comes: its tokens, their text, its end."""
+
+    def __init__(
+        self,
+        writer: "ReplySplitter | _PlainWriter",
+        stops: StopStrings,
+        stop_ids: Sequence[int],
+    ) -> None:
+        self._writer, self._stops, self._stop_ids = writer, stops, frozenset(stop_ids)
+
+    @property
+    def is_at_stop(self) -> bool:
+        """Whether a stop string was found."""
+        return self._stops.is_found
+
+    def add(self, event: TokenEvent) -> tuple[Piece, ...]:
+        pieces: list[Piece] = []
+        if event.token_id is not None and event.token_id not in self._stop_ids:
+            pieces += self._stops.cut(self._writer.add(event.token_id))
+        if event.finish_reason is not None:
+            pieces += self._stops.cut(self._writer.finish())
+            if not self.is_at_stop:
+                pieces += self._stops.finish()
+        return tuple(pieces)
 
 
 class _PlainWriter:

@@ -194,7 +194,7 @@ def test_ctrl_c_ends_it_with_130():
 
 
 def test_tokens_are_written_as_they_are_made():
-    text_llm = load_model(MODEL, [], "cpu", "float32")
+    text_llm = load_model(MODEL, [], "auto", print, {"device": "cpu", "dtype": "float32"})
     runs = [Run(Prompt("3 4 5", text="3 4 5"), None)]
     sampling = make_sampling(max_tokens=8, temperature=0)
     requests = make_requests(text_llm, runs, sampling, "high")

@@ -1,6 +1,7 @@
 """Models and folders that many tests read and none changes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from tiny_models import make_text_model, save
 from transformers import InklingForCausalLM
 
 from inkling_runtime.llm import LLM
+from inkling_runtime.ops.backend import Backend, use_backend
+from inkling_runtime.ops.native import library
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -18,6 +21,15 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def native_kernels() -> Iterator[None]:
+    """Let CPU tensors go to the compiled kernels."""
+    library.enable("on")
+    with use_backend(Backend.NATIVE):
+        yield
+    library.enable("off")
 
 
 @pytest.fixture(scope="session")
@@ -31,5 +43,11 @@ def text_folder(text_model: InklingForCausalLM, tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture
-def llm(text_folder: Path) -> LLM:
-    return LLM(text_folder, device="cpu")
+def make_llm(text_folder: Path) -> Callable[..., LLM]:
+    """Return who makes models of the same weights with other options."""
+    return partial(LLM, text_folder, device="cpu")
+
+
+@pytest.fixture
+def llm(make_llm: Callable[..., LLM]) -> LLM:
+    return make_llm()

@@ -12,13 +12,11 @@ from tiny_models import TEXT, make_multimodal_model, random_ids, save
 from torch import Tensor
 
 from inkling_runtime.adapter.model_spec import parse_model_spec, read_model_spec
-from inkling_runtime.adapter.safetensors_file import read_header
 from inkling_runtime.errors import InklingError
 from inkling_runtime.llm import LLM
 from inkling_runtime.model.checkpoint import Checkpoint, load_checkpoint
 from inkling_runtime.model.checkpoint_names import LAYOUTS
 from inkling_runtime.model.features import require_supported
-from inkling_runtime.model.mapped_tensors import StoredTensor, iter_tensors
 from inkling_runtime.model.parameters import (
     MODEL_PARAMETERS,
     dimensions,
@@ -61,16 +59,6 @@ def assert_refused(folder: Path, message: str, hint: str | None = None) -> None:
 
 def rename(tensors: dict[str, Tensor], old: str, new: str) -> None:
     tensors[new] = tensors.pop(old)
-
-
-def test_mapped_tensors_are_what_the_safetensors_library_reads(raw_folder: Path) -> None:
-    path = raw_folder / "model.safetensors"
-    infos = read_header(path).tensors
-    stored = {name: StoredTensor(path, info) for name, info in infos.items()}
-    got = {name: tensor.clone() for name, tensor in iter_tensors(stored)}
-    want = load_file(path)
-    assert list(got) == sorted(infos, key=lambda name: infos[name].start)
-    assert all(torch.equal(got[name], want[name]) for name in infos)
 
 
 def test_every_parameter_is_filled_by_each_layout(raw_folder: Path) -> None:
@@ -169,30 +157,18 @@ def test_wrong_shapes_are_named_with_both(edited: Callable[[Edit], Path]) -> Non
 
     assert_refused(
         edited(change),
-        "`model.llm.layers.2.mlp.experts.w2_weight` has the shape [7, 20, 40], config.json says "
-        "[7, 40, 20]; other shapes differ, too: `model.llm.unembed.weight`",
+        "`model.llm.layers.2.mlp.experts.w2_weight` of `FOLDER/model.safetensors` has the shape "
+        "[7, 20, 40], config.json says [7, 40, 20]; other shapes differ, too: "
+        "`model.llm.unembed.weight`",
     )
 
 
-@pytest.mark.parametrize("suffix", [".scale", ".weight_packed"])
-def test_quantised_experts_are_not_supported_yet(
-    edited: Callable[[Edit], Path], suffix: str
-) -> None:
-    name = f"model.llm.layers.2.mlp.experts.w2_weight{suffix}"
+def test_names_of_other_quantisations_are_refused(edited: Callable[[Edit], Path]) -> None:
+    name = "model.llm.layers.0.attn.wq_du.qweight"
     assert_refused(
-        edited(lambda tensors: tensors.update({name: torch.zeros(1)})),
-        f"`FOLDER` holds quantised tensors (experts), which are not supported yet: `{name}`",
-        "use the checkpoint in BF16",
-    )
-
-
-def test_weights_in_bytes_count_as_quantised(edited: Callable[[Edit], Path]) -> None:
-    name = "model.llm.layers.2.mlp.experts.w2_weight"
-    packed = {name: torch.zeros(7, 40, 20, dtype=torch.uint8)}
-    assert_refused(
-        edited(lambda tensors: tensors.update(packed)),
-        f"`FOLDER` holds quantised tensors (experts), which are not supported yet: `{name}`",
-        "use the checkpoint in BF16",
+        edited(lambda tensors: tensors.update({name: torch.zeros(1, dtype=torch.int32)})),
+        f"`FOLDER` holds tensors in a quantisation that is not supported (int4): `{name}: I32`",
+        "use the checkpoint in BF16, or one with routed experts in NVFP4",
     )
 
 
@@ -217,6 +193,69 @@ def test_a_tensor_in_two_files_is_refused(raw_folder: Path, tmp_path: Path) -> N
         tmp_path,
         "tensor `model.llm.norm.weight` is in `FOLDER/model.safetensors` and in "
         "`FOLDER/second.safetensors`, expected it once",
+    )
+
+
+def split(raw_folder: Path, folder: Path) -> dict[str, str]:
+    """Write a checkpoint in two shards with an index, and return the index."""
+    shutil.copy(raw_folder / "config.json", folder)
+    tensors = load_file(raw_folder / "model.safetensors")
+    names = sorted(tensors)
+    shards = {"a.safetensors": names[0::2], "b.safetensors": names[1::2]}
+    for file, held in shards.items():
+        save_file({name: tensors[name] for name in held}, folder / file)
+    weight_map = {name: file for file, held in shards.items() for name in held}
+    write_index(folder, weight_map)
+    return weight_map
+
+
+def write_index(folder: Path, weight_map: dict[str, str]) -> None:
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": weight_map}))
+
+
+def test_shards_give_the_same_parameters(raw_folder: Path, tmp_path: Path) -> None:
+    split(raw_folder, tmp_path)
+    save_file({"not in the index": torch.zeros(1)}, tmp_path / "c.safetensors")
+    want, got = load(raw_folder).weights, load(tmp_path).weights
+    assert all(torch.equal(got[name], want[name]) for name in want)
+
+
+def test_an_index_that_names_a_missing_file_is_refused(raw_folder: Path, tmp_path: Path) -> None:
+    split(raw_folder, tmp_path)
+    (tmp_path / "b.safetensors").unlink()
+    assert_refused(
+        tmp_path,
+        "`FOLDER/model.safetensors.index.json` names files that are not there: `b.safetensors`",
+    )
+
+
+def test_a_tensor_that_is_not_in_the_shard_of_the_index_is_named_with_it(
+    raw_folder: Path, tmp_path: Path
+) -> None:
+    weight_map = split(raw_folder, tmp_path)
+    tensors = load_file(tmp_path / "b.safetensors")
+    name = next(name for name in tensors if name.startswith("model.llm."))
+    del tensors[name]
+    save_file(tensors, tmp_path / "b.safetensors")
+    assert weight_map[name] == "b.safetensors"
+    assert_refused(
+        tmp_path,
+        f"`FOLDER` lacks tensors of the raw layout: `{name}`",
+        "the index has them in `b.safetensors`: fetch it again",
+    )
+
+
+def test_a_shard_that_was_cut_is_refused(raw_folder: Path, tmp_path: Path) -> None:
+    split(raw_folder, tmp_path)
+    path = tmp_path / "b.safetensors"
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.truncate(size - 100)
+    assert_refused(
+        tmp_path,
+        f"`FOLDER/b.safetensors` has {size - 100} bytes, its header describes {size}",
+        "the file was cut; fetch it again",
     )
 
 

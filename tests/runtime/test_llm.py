@@ -1,33 +1,37 @@
 """The facade: what requests get, in which order, and what they are refused for."""
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tiny_models import UNPADDED, random_ids
+from tiny_adapters import random_factors
+from tiny_models import UNPADDED, VOCAB, make_text_model, random_ids, save
 
 from inkling_runtime.errors import InklingError
 from inkling_runtime.llm import LLM, Request, SamplingParams, TokenEvent
 
+MakeLLM = Callable[..., LLM]
 GREEDY = SamplingParams(max_tokens=8, temperature=0)
 RANDOM = SamplingParams(max_tokens=25, temperature=1.5, top_p=0.95, top_k=40, seed=7)
 
 
-def blocks_in_use(llm: LLM) -> int:
-    return llm._runner.cache.num_used_blocks
+def is_at_rest(llm: LLM) -> bool:
+    """Return whether no sequence owns anything."""
+    return (llm.stats.used_blocks, llm.stats.running, llm.stats.waiting) == (0, 0, 0)
 
 
-def test_a_seed_gives_the_same_tokens_in_any_batch(llm: LLM) -> None:
+def test_a_seed_gives_the_same_tokens_in_any_batch(llm: LLM, make_llm: MakeLLM) -> None:
     request = Request(random_ids(9), RANDOM)
     others = [Request(random_ids(4 + i, i), replace(RANDOM, seed=i)) for i in range(6)]
     (alone,) = llm.generate([request])
-    llm.max_batch_tokens, llm.max_sequences = 11, 3
+    small = make_llm(max_batch_tokens=11, max_sequences=3)
     for place in (0, 3, 6):
         batch = [*others[:place], request, *others[place:]]
-        assert llm.generate(batch)[place].token_ids == alone.token_ids
+        assert small.generate(batch)[place].token_ids == alone.token_ids
 
 
 def test_seeds_differ_and_no_seed_is_another_one_each_time(llm: LLM) -> None:
@@ -50,6 +54,17 @@ def test_padded_ids_are_never_sampled(llm: LLM) -> None:
     seen = {token for completion in completions for token in completion.token_ids}
     assert max(seen) == UNPADDED - 1
     assert min(seen) == 0
+
+
+def test_padded_ids_are_not_sampled_even_if_their_rows_are_huge(tmp_path: Path) -> None:
+    model = make_text_model()
+    with torch.no_grad():
+        model.lm_head.weight[UNPADDED:] = 1e4 * model.lm_head.weight[: VOCAB - UNPADDED]
+    llm = LLM(save(model, tmp_path), device="cpu")
+    for params in (replace(GREEDY, top_logprobs=UNPADDED + 9), RANDOM):
+        (completion,) = llm.generate([random_ids(7)], params)
+        assert max(completion.token_ids) < UNPADDED
+    assert llm.logits([1]).shape == (1, UNPADDED)
 
 
 def test_a_stop_id_ends_its_request_and_is_its_last_token(llm: LLM) -> None:
@@ -77,10 +92,10 @@ def test_a_stop_id_at_the_very_last_token_counts_as_stop(llm: LLM) -> None:
     assert llm.generate([Request(prompt, params)])[0].finish_reason == "stop"
 
 
-def test_log_probabilities_are_those_of_the_whole_text(llm: LLM) -> None:
+def test_log_probabilities_are_those_of_the_whole_text(make_llm: MakeLLM) -> None:
     prompt = random_ids(30)
     for chunk in (512, 7):
-        llm.max_batch_tokens = chunk
+        llm = make_llm(max_batch_tokens=chunk)
         params = replace(GREEDY, prompt_logprobs=True)
         (completion,) = llm.generate([Request(prompt, params)])
         assert completion.prompt_logprobs is not None
@@ -94,13 +109,13 @@ def test_log_probabilities_are_those_of_the_whole_text(llm: LLM) -> None:
 @pytest.mark.parametrize("count", [0, 1, 7])
 @pytest.mark.parametrize(("chunk", "running"), [(512, 32), (5, 2), (1, 1), (3, 7)])
 def test_streamed_tokens_are_the_generated_ones(
-    llm: LLM, count: int, chunk: int, running: int
+    llm: LLM, make_llm: MakeLLM, count: int, chunk: int, running: int
 ) -> None:
     requests = [
         Request(random_ids(1 + 3 * i, i), replace(GREEDY, max_tokens=2 + i)) for i in range(count)
     ]
     want = llm.generate(requests)
-    llm.max_batch_tokens, llm.max_sequences = chunk, running
+    llm = make_llm(max_batch_tokens=chunk, max_sequences=running)
     events: dict[int, list[TokenEvent]] = defaultdict(list)
     for event in llm.stream(requests):
         events[event.request].append(event)
@@ -108,7 +123,7 @@ def test_streamed_tokens_are_the_generated_ones(
         assert [event.token_id for event in events[index]] == completion.token_ids
         reasons = [event.finish_reason for event in events[index]]
         assert reasons == [None] * (1 + index) + ["length"]
-    assert blocks_in_use(llm) == 0
+    assert is_at_rest(llm)
 
 
 def test_tokens_come_as_they_are_made(llm: LLM) -> None:
@@ -117,14 +132,18 @@ def test_tokens_come_as_they_are_made(llm: LLM) -> None:
     stream.close()
 
 
-def test_closing_or_interrupting_a_stream_gives_back_its_blocks(llm: LLM) -> None:
-    for end in (GeneratorExit, KeyboardInterrupt):
-        stream = llm.stream([Request(random_ids(5), GREEDY), Request(random_ids(50), GREEDY)])
-        next(stream)
-        assert blocks_in_use(llm) > 0
-        with pytest.raises(end):
-            stream.throw(end)
-        assert blocks_in_use(llm) == 0
+def test_closing_or_losing_a_stream_gives_back_what_its_requests_own(llm: LLM) -> None:
+    requests = [Request(random_ids(5), GREEDY), Request(random_ids(50), GREEDY)]
+    stream = llm.stream(requests)
+    next(stream)
+    assert llm.stats.used_blocks > 0
+    stream.close()
+    assert is_at_rest(llm)
+    assert list(stream) == []
+    stream = llm.stream(requests)
+    next(stream)
+    del stream
+    assert is_at_rest(llm)
 
 
 class InterruptedByFirstToken(tuple[int, ...]):
@@ -137,10 +156,37 @@ class InterruptedByFirstToken(tuple[int, ...]):
 def test_an_interrupt_within_a_step_passes_through_and_the_model_goes_on(llm: LLM) -> None:
     want = llm.generate([Request(random_ids(5), GREEDY)])
     interrupted = replace(GREEDY, stop_ids=InterruptedByFirstToken())
+    other = llm.stream([Request(random_ids(6), GREEDY)])
+    next(other)
     with pytest.raises(KeyboardInterrupt):
         llm.generate([Request(random_ids(5), interrupted)])
-    assert blocks_in_use(llm) == 0
+    assert is_at_rest(llm)
+    assert list(other)[-1].finish_reason == "error"
     assert llm.generate([Request(random_ids(5), GREEDY)]) == want
+
+
+def test_a_cancelled_request_ends_and_the_others_go_on(llm: LLM) -> None:
+    requests = [Request(random_ids(5, seed), GREEDY) for seed in range(3)]
+    want = [completion.token_ids for completion in llm.generate(requests)]
+    with llm.stream(requests) as stream:
+        first = [next(stream) for _ in range(3)]
+        stream.cancel(1)
+        events = [*first, *stream]
+        got = stream.completions()
+    assert [completion.finish_reason for completion in got] == ["length", "cancelled", "length"]
+    assert [completion.token_ids for completion in got] == [want[0], want[1][:1], want[2]]
+    last = [event for event in events if event.request == 1][-1]
+    assert (last.token_id, last.finish_reason) == (None, "cancelled")
+    assert is_at_rest(llm)
+    assert (llm.stats.requests_finished, llm.stats.requests_cancelled) == (5, 1)
+
+
+def test_a_waiting_request_can_be_cancelled(make_llm: MakeLLM) -> None:
+    llm = make_llm(max_sequences=1)
+    stream = llm.stream([Request(random_ids(5), GREEDY), Request(random_ids(4), GREEDY)])
+    next(stream)
+    stream.cancel(1)
+    assert [event.request for event in stream] == [1] + [0] * 7
 
 
 def test_two_streams_at_a_time_do_not_disturb_each_other(llm: LLM) -> None:
@@ -161,33 +207,92 @@ def test_logits_can_be_used_like_any_tensor(llm: LLM) -> None:
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (Request([], GREEDY), "the prompt of request 1 is empty, expected at least one token"),
-        (
-            Request([5, 61], GREEDY),
-            "the prompt of request 1 has the token id 61, expected 0 to 60",
-        ),
-        (Request([-1], GREEDY), "the prompt of request 1 has the token id -1, expected 0 to 60"),
-        (
-            Request([1] * 401, GREEDY),
-            "the prompt of request 1 has 401 tokens, the model reads at most 400",
-        ),
+        (Request([], GREEDY), "the prompt is empty, expected at least one token"),
+        (Request([5, 61], GREEDY), "the prompt has the token id 61, expected 0 to 60"),
+        (Request([-1], GREEDY), "the prompt has the token id -1, expected 0 to 60"),
+        (Request([1] * 401, GREEDY), "the prompt has 401 tokens, the model reads at most 400"),
         (
             Request([1] * 393, GREEDY),
-            "the prompt of request 1 has 393 tokens and asks for up to 8 more, the model reads at "
-            "most 400",
+            "the prompt has 393 tokens and asks for up to 8 more, the model reads at most 400",
         ),
         (Request([1], replace(GREEDY, top_p=2)), "top_p is 2, expected more than 0 and at most 1"),
+        (
+            Request([1], replace(GREEDY, stop=("x",))),
+            "the stop string 'x' cannot be found in token ids",
+        ),
         (Request([1], GREEDY, "x"), "no adapter named `x` is loaded; none is loaded"),
     ],
-    ids=["empty", "padded id", "negative id", "prompt", "length", "sampling", "adapter"],
+    ids=["empty", "padded id", "negative id", "prompt", "length", "sampling", "stop", "adapter"],
 )
-def test_requests_that_cannot_be_done_are_refused_before_any_is_run(
+def test_a_request_that_cannot_be_done_ends_in_an_error_and_the_others_go_on(
     llm: LLM, request_: Request, message: str
 ) -> None:
-    for run in (llm.generate, llm.stream):
-        with pytest.raises(InklingError) as caught:
-            run([Request([1], GREEDY), request_])
-        assert caught.value.message == message
+    (want,) = llm.generate([Request([1], GREEDY)])
+    before, wrong, after = llm.generate([Request([1], GREEDY), request_, Request([1], GREEDY)])
+    assert before.token_ids == after.token_ids == want.token_ids
+    assert wrong.finish_reason == "error"
+    assert wrong.token_ids == []
+    assert wrong.error is not None
+    assert wrong.error.message == message
+
+
+def test_lists_of_ids_take_one_sampling_and_one_adapter_or_one_for_each(llm: LLM) -> None:
+    llm.load_adapter("a", random_factors(llm.spec, 1))
+    prompts = [random_ids(5, 1), random_ids(7, 2)]
+    for lora, names in (("a", ["a", "a"]), (None, [None, None]), ([None, "a"], [None, "a"])):
+        requests = [Request(p, GREEDY, n) for p, n in zip(prompts, names, strict=True)]
+        assert llm.generate(prompts, GREEDY, lora) == llm.generate(requests)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "options", "message"),
+    [
+        ([[1], [2]], {"lora": ["a"]}, "there are 1 adapters for 2 prompts, expected one for each"),
+        (
+            [Request([1])],
+            {"lora": "a"},
+            "a `Request` has its own sampling and adapter, expected neither `sampling` nor `lora` "
+            "beside it",
+        ),
+        ([1, 2], {}, "a prompt is 1, expected a list of token ids"),
+        (["text"], {}, "a prompt is 'text', expected a list of token ids"),
+    ],
+)
+def test_arguments_that_contradict_each_other_are_refused(
+    llm: LLM, prompts: Any, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InklingError) as caught:
+        llm.generate(prompts, **options)
+    assert caught.value.message == message
+
+
+def test_a_request_of_no_tokens_only_scores_its_prompt(llm: LLM) -> None:
+    prompt = random_ids(20)
+    params = SamplingParams(max_tokens=0, prompt_logprobs=True)
+    (completion,) = llm.generate([prompt], params)
+    assert completion.token_ids == []
+    assert completion.finish_reason == "length"
+    assert completion.prompt_logprobs == llm.log_probs(prompt).tolist()
+
+
+def test_the_most_probable_ids_are_told_with_each_token(llm: LLM) -> None:
+    prompt = random_ids(9)
+    params = replace(GREEDY, max_tokens=3, top_logprobs=4)
+    told, untold = llm.generate([Request(prompt, params), Request(prompt, GREEDY)])
+    assert untold.top_logprobs is None
+    assert told.top_logprobs is not None
+    logits = llm.logits(prompt + told.token_ids).log_softmax(-1)[len(prompt) - 1 : -1]
+    for place, row in zip(told.top_logprobs, logits, strict=True):
+        assert [token for token, _ in place] == row.topk(4).indices.tolist()
+        assert [value for _, value in place] == pytest.approx(row.topk(4).values.tolist(), abs=1e-5)
+    assert [place[0][0] for place in told.top_logprobs] == told.token_ids
+
+
+def test_ignoring_stops_goes_on_to_the_last_token(llm: LLM) -> None:
+    prompt = random_ids(6)
+    (free,) = llm.generate([prompt], GREEDY)
+    params = replace(GREEDY, stop_ids=tuple(range(UNPADDED)), ignore_stop=True)
+    assert llm.generate([prompt], params) == [free]
 
 
 def test_the_last_position_can_be_used(llm: LLM) -> None:
@@ -219,7 +324,16 @@ def test_lists_that_cannot_be_scored_are_refused(llm: LLM) -> None:
         ),
         (
             {"device": "cpu", "max_sequences": 0},
-            "max_batch_tokens is 512 and max_sequences 0, expected at least 1",
+            "max_sequences is 0, expected at least 1",
+        ),
+        ({"device": "cpu", "max_loras": 0}, "max_loras is 0, expected at least 1"),
+        (
+            {"device": "cpu", "cache_memory": "lots"},
+            "cache_memory is `lots`, expected `auto` or a number of bytes",
+        ),
+        (
+            {"device": "cpu", "cache_memory": 1000},
+            "cache_memory is 1000 bytes, one sequence needs at least 442368",
         ),
     ],
 )

@@ -2,7 +2,8 @@ import pytest
 import torch
 from op_cases import ADAPTER_MIXES, CPU, TOLERANCES, assert_close, pair, randn, slots
 
-from inkling_runtime.ops.lora_linear import LoraPart, lora_linear, lora_linear_reference
+from inkling_runtime.ops.lora_linear import lora_linear, lora_linear_reference
+from inkling_runtime.ops.lora_slots import LoraPart, LoraSlots
 from inkling_runtime.ops.token_adapters import TokenAdapters
 
 MIXES = pytest.mark.parametrize("ids", ADAPTER_MIXES.values(), ids=ADAPTER_MIXES)
@@ -32,7 +33,7 @@ def test_rows_without_adapter_are_the_plain_product_bit_for_bit(ids: list[int]) 
 def test_the_delta_is_scaling_times_b_times_a() -> None:
     x, weight, factors = randn(3, 12), randn(9, 12), pair(12, 9, 4)
     adapters = TokenAdapters.from_ids([0, 0, 0], CPU)
-    y = lora_linear(x, weight, [LoraPart(0, 9, [factors])], adapters)
+    y = lora_linear(x, weight, [LoraPart(0, 9, LoraSlots([factors], CPU))], adapters)
     merged = weight + factors.scaling * factors.b @ factors.a
     assert_close(y, x @ merged.T)
 

@@ -4,15 +4,20 @@ Always the delta is compared, logits with adapter minus logits without: a lost o
 would hide in the logits themselves.
 """
 
-import copy
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from peft_models import (
+    ATTENTION,
+    DENSE,
+    EVERYTHING,
+    ROUTED,
+    SHARED,
+    WARNINGS,
+    with_adapter,
+)
 from tiny_adapters import peft_factors
 from tiny_models import make_multimodal_model, oracle_logits, random_ids, relative_error, save
 from transformers import InklingForCausalLM
@@ -20,40 +25,12 @@ from transformers import InklingForCausalLM
 from inkling_runtime.adapter.sites import SiteKind
 from inkling_runtime.llm import LLM, Request, SamplingParams
 
+pytestmark = [pytest.mark.filterwarnings(text) for text in WARNINGS]
 DELTA_ERROR = 1e-5
-ATTENTION = ["q_proj", "k_proj", "v_proj", "r_proj", "o_proj"]
-DENSE = ["gate_proj", "up_proj", "down_proj"]
-ROUTED = ["experts.gate_up_proj", "experts.down_proj"]
-SHARED = ["shared_experts.gate_proj", "shared_experts.up_proj", "shared_experts.down_proj"]
-EVERYTHING = {
-    "target_modules": [*ATTENTION, *DENSE, "lm_head"],
-    "target_parameters": ROUTED + SHARED,
-}
 PATTERNS = {
     "rank_pattern": {"q_proj": 6, "experts.gate_up_proj": 2, "shared_experts.down_proj": 1},
     "alpha_pattern": {"v_proj": 2.0, "experts.down_proj": 3.0, "lm_head": 11.0},
 }
-
-
-@pytest.fixture(autouse=True)
-def _peft_warns_about_what_works() -> Iterator[None]:
-    """PEFT says that patterns of parameters are ignored (they are not) and asks for a property."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*_pattern keys did not match", RuntimeWarning)
-        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
-        yield
-
-
-def with_adapter(model: Any, **options: Any) -> Any:
-    """Return a PEFT model over a copy of the model; both of its factors are random."""
-    config = LoraConfig(**{"r": 4, "lora_alpha": 5.0, **options})
-    adapted = get_peft_model(copy.deepcopy(model), config).eval()
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for name, tensor in adapted.named_parameters():
-            if ".lora_A." in name or ".lora_B." in name:
-                tensor.copy_(0.3 * torch.randn(tensor.shape, generator=generator))
-    return adapted
 
 
 def delta_error(llm: LLM, model: Any, adapted: Any) -> float:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from op_cases import CPU, assert_close, randn
@@ -10,7 +12,6 @@ from inkling_runtime.ops.relative_attention import (
     relative_attention_reference,
 )
 from inkling_runtime.ops.segments import Segments
-from inkling_runtime.ops.write_kv import write_kv, write_kv_reference
 
 HEADS, KV_HEADS, DIM, REL, EXTENT, BLOCK = 6, 2, 8, 3, 7, 4
 RULES = {
@@ -48,6 +49,8 @@ def case(
         first_blocks=tuple(t[0] if neighbours else None for t in tables),
         starts=tuple(starts),
         lengths=tuple(lengths),
+        starts_device=torch.tensor(starts, dtype=torch.int32),
+        lengths_device=torch.tensor(lengths, dtype=torch.int32),
     )
     tokens = sum(new)
     return (
@@ -106,7 +109,13 @@ def test_blocks_that_the_window_has_left_behind_are_not_missed() -> None:
     rule = AttentionRule(window=9)
     whole = case([3], [25], neighbours=True)
     queries, relatives, profiles, keys, values, segments, layout = whole
-    trimmed = KeyLayout(layout.slot_mapping, layout.block_table[:, 4:], (4,), (16,), layout.lengths)
+    trimmed = replace(
+        layout,
+        block_table=layout.block_table[:, 4:],
+        first_blocks=(4,),
+        starts=(16,),
+        starts_device=torch.tensor([16], dtype=torch.int32),
+    )
     got = relative_attention(queries, relatives, profiles, keys, values, segments, trimmed, rule)
     assert torch.equal(got, relative_attention(*whole, rule))
 
@@ -124,13 +133,3 @@ def test_the_bias_is_zero_not_minus_infinity_beyond_its_extent() -> None:
     )
     want = torch.einsum("ns,snd->nd", (scores / DIM).softmax(-1), rows)
     assert_close(plain[0], want)
-
-
-def test_write_kv_equals_its_reference() -> None:
-    keys, values = randn(5, KV_HEADS, DIM), randn(5, KV_HEADS, DIM, seed=1)
-    slots = torch.tensor([11, 0, 7, 3, 8])
-    caches = [randn(3, BLOCK, KV_HEADS, DIM, seed=seed) for seed in (2, 3)]
-    wanted = [cache.clone() for cache in caches]
-    write_kv(keys, values, *caches, slots)
-    write_kv_reference(keys, values, *wanted, slots)
-    assert all(torch.equal(got, want) for got, want in zip(caches, wanted, strict=True))

@@ -93,12 +93,17 @@ def test_rows_are_chosen_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        (SamplingParams(max_tokens=0), "max_tokens is 0, expected at least 1"),
+        (SamplingParams(max_tokens=-1), "max_tokens is -1, expected 0 or more"),
         (SamplingParams(temperature=-1), "temperature is -1, expected 0 or more"),
         (SamplingParams(temperature=math.nan), "temperature is nan, expected 0 or more"),
         (SamplingParams(top_p=0), "top_p is 0, expected more than 0 and at most 1"),
         (SamplingParams(top_p=1.5), "top_p is 1.5, expected more than 0 and at most 1"),
         (SamplingParams(top_k=-1), "top_k is -1, expected 0 or more"),
+        (SamplingParams(top_logprobs=-1), "top_logprobs is -1, expected 0 or more"),
+        (
+            SamplingParams(stop=("x", "")),
+            "a stop string is empty, expected at least one character",
+        ),
     ],
     ids=str,
 )

@@ -55,10 +55,10 @@ def make_text_model(seed: int = 0, **changes: Any) -> InklingForCausalLM:
     return _randomise(InklingForCausalLM(InklingTextConfig(**{**TEXT, **changes})), seed)
 
 
-def make_multimodal_model(seed: int = 0) -> InklingForConditionalGeneration:
+def make_multimodal_model(seed: int = 0, **changes: Any) -> InklingForConditionalGeneration:
     """Return a model with (untested) towers; its text part is as large as the text model."""
     config = InklingConfig(
-        text_config=dict(TEXT),
+        text_config={**TEXT, **changes},
         vision_config={"patch_size": 4, "hidden_size": 8, "num_hidden_layers": 4},
         audio_config={"n_mel_bins": 3, "mel_vocab_size": 4},
         image_token_id=50,

@@ -1,12 +1,18 @@
 """`inkling generate`: run a model with adapters, or show what an adapter changes."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from inkling_cli.exit_codes import ExitCode
-from inkling_cli.generation.asked import pair_up, parse_adapters, parse_prompts, plan_adapter
+from inkling_cli.generation.asked import (
+    AdapterPlan,
+    pair_up,
+    parse_adapters,
+    parse_prompts,
+    plan_adapter,
+)
 from inkling_cli.generation.run import (
     compare_prompts,
     load_model,
@@ -14,15 +20,39 @@ from inkling_cli.generation.run import (
     make_sampling,
     run_prompts,
 )
+from inkling_cli.generation_options import (
+    CacheMemoryOption,
+    CompileMode,
+    CompileOption,
+    DeviceOption,
+    DtypeOption,
+    EngineOptions,
+    ExpertParallelOption,
+    MaxBatchTokensOption,
+    MaxLorasOption,
+    MaxSequencesOption,
+    MaxTokensOption,
+    SeedOption,
+    StopIdOption,
+    StopOption,
+    TemperatureOption,
+    TensorParallelOption,
+    TopKOption,
+    TopLogprobsOption,
+    TopPOption,
+)
 from inkling_cli.options import DialectOption, PlainFormatOption
 from inkling_cli.output import Output, PlainFormat
 from inkling_cli.render.generation import render_comparisons
+from inkling_cli.running import FileRun, run_file
 from inkling_runtime.adapter.model_spec import read_model_spec
+from inkling_runtime.errors import InklingError
 
 EXAMPLES = (
     'inkling generate MODEL --lora ADAPTER --prompt "3 4 5"',
     'inkling generate MODEL --lora a=DIR --lora b=DIR --adapter b --chat "Hello" --effort low',
     'inkling generate MODEL --lora ADAPTER --prompt "3 4 5" --compare',
+    "inkling generate MODEL --lora ADAPTER --prompts in.jsonl --results out.jsonl --resume",
 )
 
 Many = list[str] | None
@@ -45,6 +75,26 @@ def generate(
     prompt_ids: Annotated[
         Many, typer.Option(metavar="IDS", help="Token ids to continue: 3,4,5.")
     ] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Many prompts: a JSON object a line with prompt, messages or prompt_ids, and "
+            "optionally id, adapter and sampling.",
+        ),
+    ] = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Where the results of --prompts go, a JSON object a line."
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with --results where it was broken off.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace --results if it exists.")
+    ] = False,
     adapter: Annotated[
         Many,
         typer.Option(
@@ -53,15 +103,14 @@ def generate(
             "for each. By default every loaded adapter.",
         ),
     ] = None,
-    max_tokens: Annotated[int, typer.Option(help="Tokens to generate at most.")] = 64,
-    temperature: Annotated[float, typer.Option(help="0 takes the most probable token.")] = 0.0,
-    top_p: Annotated[float, typer.Option(help="Sample from this much probability.")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="Sample from so many tokens; 0: all.")] = 0,
-    seed: Annotated[int | None, typer.Option(help="Makes sampling repeatable.")] = None,
-    stop_id: Annotated[
-        list[int] | None,
-        typer.Option(metavar="ID", help="A token id that ends the reply. Repeatable."),
-    ] = None,
+    max_tokens: MaxTokensOption = 64,
+    temperature: TemperatureOption = 0.0,
+    top_p: TopPOption = 1.0,
+    top_k: TopKOption = 0,
+    seed: SeedOption = None,
+    stop: StopOption = None,
+    stop_id: StopIdOption = None,
+    top_logprobs: TopLogprobsOption = 0,
     effort: Annotated[
         str, typer.Option(help="Thinking effort of chat prompts: none … max, or 0 to 0.99.")
     ] = "high",
@@ -72,8 +121,15 @@ def generate(
         bool, typer.Option("--allow-partial", help="Run what can be applied of an adapter.")
     ] = False,
     dialect: DialectOption = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = "auto",
+    tp: TensorParallelOption = 1,
+    ep: ExpertParallelOption = False,
+    compile_mode: CompileOption = CompileMode.AUTO,
+    max_loras: MaxLorasOption = 8,
+    max_batch_tokens: MaxBatchTokensOption = 512,
+    max_sequences: MaxSequencesOption = 32,
+    cache_memory: CacheMemoryOption = "auto",
     output_format: PlainFormatOption = PlainFormat.FULL,
 ) -> int:
     """Generate text with a base model and LoRA adapters.
@@ -82,30 +138,70 @@ def generate(
     together in one batch.
     """
     output = Output("generate", output_format)
-    prompts = parse_prompts(prompt or [], chat or [], system, messages, prompt_ids or [])
+    sampling: dict[str, Any] = {
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "top_p": top_p,
+        "top_k": top_k,
+        "seed": seed,
+        "stop": tuple(stop or ()),
+        "stop_ids": tuple(stop_id or ()),
+        "top_logprobs": top_logprobs,
+    }
+    engine = EngineOptions(
+        device, dtype, tp, ep, max_loras, max_batch_tokens, max_sequences, cache_memory
+    ).arguments()
     folders = parse_adapters(lora or [])
-    runs = pair_up(prompts, list(folders), adapter or [])
+
+    def load() -> Any:
+        plans = _plan_adapters(model, folders, dialect, allow_partial, output)
+        return load_model(model, plans, compile_mode, output.note, engine)
+
+    if prompts is not None:
+        _require_alone(prompt, chat, system, messages, prompt_ids, compare)
+        asked = FileRun(prompts, results, resume, overwrite, list(folders), adapter or [])
+        return run_file(asked, sampling, effort, load, output)
+    if results is not None or resume or overwrite:
+        raise InklingError("`--results`, `--resume` and `--overwrite` go with `--prompts FILE`")
+    runs = pair_up(
+        parse_prompts(prompt or [], chat or [], system, messages, prompt_ids or []),
+        list(folders),
+        adapter or [],
+    )
+    text_llm = load()
+    requests = make_requests(text_llm, runs, make_sampling(**sampling), effort)
+    if not compare:
+        completions = run_prompts(text_llm, runs, requests, output.write)
+        output.show_data({"completions": completions})
+        errors = [one["error"] for one in completions if one["error"] is not None]
+        for error in errors:
+            output.show_error(error)
+        return ExitCode.NOT_DONE if errors else ExitCode.CLEAN
+    comparisons = compare_prompts(text_llm, runs, requests)
+    output.show(render_comparisons(comparisons), {"comparisons": comparisons})
+    all_take_effect = all(comparison["takes_effect"] for comparison in comparisons)
+    return ExitCode.CLEAN if all_take_effect else ExitCode.FINDINGS
+
+
+def _plan_adapters(
+    model: Path,
+    folders: dict[str, Path],
+    dialect: str | None,
+    allow_partial: bool,
+    output: Output,
+) -> list[AdapterPlan]:
+    """Return what of each adapter will be applied, and warn of what will not."""
     spec = read_model_spec(model)
     plans = [plan_adapter(n, p, spec, dialect, allow_partial) for n, p in folders.items()]
     for plan in plans:
         for finding in plan.findings:
             output.warn(f"not all of `{plan.name}` is applied: {finding.message}")
-    text_llm = load_model(model, plans, device, dtype)
-    for note in text_llm.llm.notes:
-        output.note(note)
-    sampling = make_sampling(
-        max_tokens=max_tokens,
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        seed=seed,
-        stop_ids=tuple(stop_id or ()),
-    )
-    requests = make_requests(text_llm, runs, sampling, effort)
-    if not compare:
-        output.show_data({"completions": run_prompts(text_llm, runs, requests, output.write)})
-        return ExitCode.CLEAN
-    comparisons = compare_prompts(text_llm, runs, requests)
-    output.show(render_comparisons(comparisons), {"comparisons": comparisons})
-    all_take_effect = all(comparison["takes_effect"] for comparison in comparisons)
-    return ExitCode.CLEAN if all_take_effect else ExitCode.FINDINGS
+    return plans
+
+
+def _require_alone(*others: object) -> None:
+    """Require that nothing beside the file says what to run."""
+    if any(others):
+        raise InklingError(
+            "`--prompts FILE` stands beside another prompt or `--compare`, expected it alone"
+        )

@@ -3,26 +3,39 @@
 Torch is imported inside these functions only, after the environment that it reads is set.
 """
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inkling_cli.generation.asked import AdapterPlan, Prompt, Run
 from inkling_cli.render.generation import LiveReplies, comparison_object
 from inkling_runtime.errors import InklingError
+from inkling_runtime.threads import settle_threads
 
 if TYPE_CHECKING:
     from inkling_runtime.text import ReplyForm, Request, SamplingParams, TextEvent, TextLLM
 
 
-def load_model(model: Path, plans: Sequence[AdapterPlan], device: str, dtype: str) -> "TextLLM":
+def load_model(
+    model: Path,
+    plans: Sequence[AdapterPlan],
+    compile_mode: str,
+    note: Callable[[str], None],
+    options: Mapping[str, Any],
+) -> "TextLLM":
     """Return the model with its adapters loaded.
+
+    Args:
+        model: the model's folder.
+        plans: the adapters.
+        compile_mode: whether compiled CPU kernels are used: `auto`, `on` or `off`.
+        note: takes what the user should know, a sentence each.
+        options: as of `LLM`.
 
     Raises:
         InklingError: the runtime is not installed, or the model cannot be loaded.
     """
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    settle_threads()
     try:
         from inkling_runtime.text import TextLLM
     except ModuleNotFoundError as error:
@@ -30,11 +43,13 @@ def load_model(model: Path, plans: Sequence[AdapterPlan], device: str, dtype: st
             f"`{error.name}` is not installed, `inkling generate` needs it",
             "pip install 'inkling-cli[runtime]'",
         ) from error
-    from inkling_runtime.adapter.load_factors import load_factors
+    from inkling_runtime.adapter.load_factors import LazyFactors
 
-    text_llm = TextLLM(model, device=device, dtype=dtype)
+    text_llm = TextLLM(model, compile_mode=compile_mode, **options)
+    for sentence in text_llm.llm.notes:
+        note(sentence)
     for plan in plans:
-        text_llm.llm.load_adapter(plan.name, load_factors(plan.applied, text_llm.llm.spec))
+        text_llm.llm.load_adapter(plan.name, LazyFactors(plan.applied, text_llm.llm.spec))
     return text_llm
 
 
@@ -53,17 +68,26 @@ def make_requests(
     Raises:
         InklingError: the model's vocabulary cannot take a prompt, or the effort is unknown.
     """
-    from inkling_runtime.chat.prompt import parse_effort
     from inkling_runtime.text import Request
 
-    def encode(prompt: Prompt) -> Sequence[int]:
-        if prompt.ids is not None:
-            return prompt.ids
-        if prompt.messages is not None:
-            return text_llm.encode_chat(prompt.messages, parse_effort(effort))
-        return text_llm.encode(prompt.text or "")
+    return [
+        Request(encode_prompt(text_llm, run.prompt, effort), sampling, run.adapter) for run in runs
+    ]
 
-    return [Request(encode(run.prompt), sampling, run.adapter) for run in runs]
+
+def encode_prompt(text_llm: "TextLLM", prompt: Prompt, effort: str) -> Sequence[int]:
+    """Return the token ids of a prompt.
+
+    Raises:
+        InklingError: the model's vocabulary cannot take it, or the effort is unknown.
+    """
+    from inkling_runtime.chat.prompt import parse_effort
+
+    if prompt.ids is not None:
+        return prompt.ids
+    if prompt.messages is not None:
+        return text_llm.encode_chat(prompt.messages, parse_effort(effort))
+    return text_llm.encode(prompt.text or "")
 
 
 def run_prompts(
@@ -72,8 +96,12 @@ def run_prompts(
     requests: "Sequence[Request]",
     write: Callable[[str], None],
 ) -> list[dict[str, Any]]:
-    """Run all requests in one batch, write their replies as they come, return them as objects."""
-    forms = [_form_of(run.prompt) for run in runs]
+    """Run all requests in one batch, write their replies as they come, return them as objects.
+
+    Raises:
+        InklingError: there is one request, and it cannot be done; of several the others go on.
+    """
+    forms = [form_of(run.prompt) for run in runs]
     live = LiveReplies([f"[{run.adapter or 'base'}] {run.prompt.label}" for run in runs], write)
     events: list[list[TextEvent]] = [[] for _ in runs]
     for event in text_llm.stream(requests, forms):
@@ -81,10 +109,12 @@ def run_prompts(
         events[index].append(event)
         for piece in event.pieces:
             live.add(index, piece.kind.value, piece.text, piece.starts)
+        if event.token.error is not None and len(runs) == 1:
+            raise event.token.error
         if event.token.finish_reason is not None:
             live.finish(index)
     return [
-        _completion_object(run, request, found)
+        completion_object(run, request, found)
         for run, request, found in zip(runs, requests, events, strict=True)
     ]
 
@@ -108,7 +138,8 @@ def compare_prompts(
     return objects
 
 
-def _form_of(prompt: Prompt) -> "ReplyForm":
+def form_of(prompt: Prompt) -> "ReplyForm":
+    """Return how the reply to a prompt is given out."""
     from inkling_runtime.text import ReplyForm
 
     if prompt.ids is not None:
@@ -116,19 +147,23 @@ def _form_of(prompt: Prompt) -> "ReplyForm":
     return ReplyForm.TEXT if prompt.messages is None else ReplyForm.CHAT
 
 
-def _completion_object(
+def completion_object(
     run: Run, request: "Request", events: "Sequence[TextEvent]"
 ) -> dict[str, Any]:
+    """Return the JSON object of one completion, from all its events."""
     from inkling_runtime.chat.reply import join_pieces
 
     reply = join_pieces([piece for event in events for piece in event.pieces])
+    tokens = [event for event in events if event.token.token_id is not None]
+    last = events[-1].token
     return {
         "prompt": run.prompt.label,
         "adapter": run.adapter,
         "prompt_ids": list(request.prompt_ids),
-        "token_ids": [event.token.token_id for event in events],
-        "logprobs": [event.token.logprob for event in events],
-        "finish_reason": events[-1].token.finish_reason if events else None,
+        "token_ids": [event.token.token_id for event in tokens],
+        "logprobs": [event.token.logprob for event in tokens],
+        "finish_reason": last.finish_reason,
+        "error": None if last.error is None else last.error.message,
         "text": reply.text,
         "thinking": reply.thinking,
         "tool_calls": [

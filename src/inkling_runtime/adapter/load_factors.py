@@ -1,6 +1,6 @@
 """An adapter's numbers in the one layout that consumers of deltas use."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from inkling_runtime.adapter.arrays import load
 from inkling_runtime.adapter.factors import SiteFactors, to_float32
@@ -16,7 +16,37 @@ def load_factors(pairs: Mapping[Site, Pair], spec: ModelSpec) -> dict[Site, Site
     Raises:
         InklingError: the file changed or cannot be read.
     """
-    return {site: _load_pair(_as_stack(pair, spec)) for site, pair in pairs.items()}
+    return dict(LazyFactors(pairs, spec))
+
+
+class LazyFactors(Mapping[Site, SiteFactors]):
+    """The factors of sites that fit the model, read from their files whenever one is asked for.
+
+    For who loads an adapter to a device: nothing of it stays in memory besides.
+
+    Args:
+        pairs: the sites' factors.
+        spec: the model.
+    """
+
+    def __init__(self, pairs: Mapping[Site, Pair], spec: ModelSpec) -> None:
+        self._pairs = {site: _as_stack(pair, spec) for site, pair in pairs.items()}
+
+    def __getitem__(self, site: Site) -> SiteFactors:
+        """Return the factors of a site.
+
+        Raises:
+            InklingError: the file changed or cannot be read.
+        """
+        return _load_pair(self._pairs[site])
+
+    def __iter__(self) -> Iterator[Site]:
+        """Iterate over the sites."""
+        return iter(self._pairs)
+
+    def __len__(self) -> int:
+        """Return the number of sites."""
+        return len(self._pairs)
 
 
 def _as_stack(pair: Pair, spec: ModelSpec) -> Pair:

@@ -19,6 +19,7 @@ class SamplingParams:
     """How a request's tokens are chosen and when it ends."""
 
     max_tokens: int = 256
+    """0: the prompt is only scored (`prompt_logprobs`)."""
     temperature: float = 1.0
     """0: always the most probable token."""
     top_p: float = 1.0
@@ -29,8 +30,14 @@ class SamplingParams:
     """None: another one each time."""
     stop_ids: tuple[int, ...] = ()
     """Tokens that end the sequence; the one that did is its last token."""
+    stop: tuple[str, ...] = ()
+    """Texts that end the sequence and are cut from it (only `TextLLM`, which has text)."""
+    ignore_stop: bool = False
+    """Whether it goes on to `max_tokens` whatever it says."""
     prompt_logprobs: bool = False
     """Whether the completion tells the log-probabilities of the prompt, too."""
+    top_logprobs: int = 0
+    """How many of the most probable ids are told with each token."""
 
     @property
     def is_greedy(self) -> bool:
@@ -43,14 +50,18 @@ class SamplingParams:
         Raises:
             InklingError: one is not.
         """
-        if self.max_tokens < 1:
-            raise InklingError(f"max_tokens is {self.max_tokens}, expected at least 1")
+        if self.max_tokens < 0:
+            raise InklingError(f"max_tokens is {self.max_tokens}, expected 0 or more")
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
             raise InklingError(f"temperature is {self.temperature}, expected 0 or more")
         if not 0 < self.top_p <= 1:
             raise InklingError(f"top_p is {self.top_p}, expected more than 0 and at most 1")
         if self.top_k < 0:
             raise InklingError(f"top_k is {self.top_k}, expected 0 or more")
+        if self.top_logprobs < 0:
+            raise InklingError(f"top_logprobs is {self.top_logprobs}, expected 0 or more")
+        if "" in self.stop:
+            raise InklingError("a stop string is empty, expected at least one character")
 
 
 def sample(
@@ -70,6 +81,16 @@ def sample(
         if not param.is_greedy:
             ids[row] = _pick(logits[row], param, draw)
     return ids.tolist(), log_probs_of(logits, ids).tolist()
+
+
+def top_log_probs(logits: Tensor, count: int) -> list[tuple[tuple[int, float], ...]]:
+    """Return the `count` most probable ids of every row with their log-probabilities."""
+    values, ids = logits.topk(min(count, logits.shape[-1]))
+    values = values - logits.logsumexp(-1, keepdim=True)
+    return [
+        tuple(zip(row_ids, row, strict=True))
+        for row_ids, row in zip(ids.tolist(), values.tolist(), strict=True)
+    ]
 
 
 def log_probs_of(logits: Tensor, ids: Tensor) -> Tensor:

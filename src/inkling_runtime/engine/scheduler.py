@@ -1,52 +1,54 @@
-"""Which tokens the next step computes. A decision only: nothing here touches a tensor.
+"""How many tokens of each sequence the next step computes. A decision on plain numbers.
 
-Sequences that generate come first, one token each; what is left of the step goes to prompts, in
-chunks. A waiting sequence joins as soon as there is room, a finished one leaves at once.
+Sequences that generate come first, one token each; what is left of the step goes to prompts in
+the order in which they came, in chunks.
 """
 
-from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from inkling_runtime.engine.sequence import Chunk, Sequence
+
+class Progress(NamedTuple):
+    """How far a sequence is."""
+
+    computed: int
+    """Tokens that are computed."""
+    length: int
+    """Tokens that it has; more than are computed."""
 
 
-class Scheduler:
-    """Plans steps over the sequences that were added.
+def plan_chunks(sequences: Sequence[Progress], max_batch_tokens: int, block_size: int) -> list[int]:
+    """Return how many tokens of each sequence the next step computes.
+
+    A chunk that does not reach the end of its prompt ends with a block, where the state of a
+    prefix costs nothing to keep, unless the prompt then takes more steps.
 
     Args:
-        max_batch_tokens: tokens per step.
-        max_sequences: sequences that run at a time.
+        sequences: all that run, in the order in which they came.
+        max_batch_tokens: tokens of the step.
+        block_size: tokens per block of the cache.
     """
+    counts, left = [0] * len(sequences), max_batch_tokens
+    for index, (computed, length) in enumerate(sequences):
+        if length - computed == 1 and left:
+            counts[index] = 1
+            left -= 1
+    for index, (computed, length) in enumerate(sequences):
+        if length - computed > 1 and left:
+            counts[index] = _chunk(computed, length, left, max_batch_tokens, block_size)
+            left -= counts[index]
+    return counts
 
-    def __init__(self, max_batch_tokens: int, max_sequences: int) -> None:
-        self.max_batch_tokens = max_batch_tokens
-        self.max_sequences = max_sequences
-        self._waiting: deque[Sequence] = deque()
-        self.running: list[Sequence] = []
 
-    def add(self, sequence: Sequence) -> None:
-        """Let a sequence wait for its turn."""
-        self._waiting.append(sequence)
+def _chunk(computed: int, length: int, left: int, most: int, block_size: int) -> int:
+    pending = length - computed
+    if pending <= left:
+        return pending
+    aligned = (computed + left) // block_size * block_size - computed
+    if aligned > 0 and _num_steps(pending - aligned, most) == _num_steps(pending - left, most):
+        return aligned
+    return left
 
-    @property
-    def has_work(self) -> bool:
-        """Whether any sequence is unfinished."""
-        return bool(self._waiting or self.running)
 
-    def plan_step(self) -> list[Chunk]:
-        """Return the next step's chunks, sequences of one adapter next to each other."""
-        while self._waiting and len(self.running) < self.max_sequences:
-            self.running.append(self._waiting.popleft())
-        chunks, left = [], self.max_batch_tokens
-        for sequence in sorted(self.running, key=lambda sequence: sequence.num_pending > 1):
-            count = min(sequence.num_pending, left)
-            if count:
-                begin = sequence.num_computed
-                chunks.append(Chunk(sequence, begin, begin + count))
-                left -= count
-        return sorted(chunks, key=lambda chunk: chunk.sequence.adapter)
-
-    def remove_finished(self) -> list[Sequence]:
-        """Drop the sequences that are finished and return them."""
-        finished = [sequence for sequence in self.running if sequence.finish_reason]
-        self.running = [sequence for sequence in self.running if not sequence.finish_reason]
-        return finished
+def _num_steps(num_tokens: int, most: int) -> int:
+    return -(-num_tokens // most)

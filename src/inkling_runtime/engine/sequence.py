@@ -1,70 +1,113 @@
 """A sequence: its tokens so far, how many of them are computed, and what it owns."""
 
 import random
-from collections.abc import Sequence as Tokens
+from collections import deque
 from dataclasses import dataclass
 
-from inkling_runtime.cache.model_cache import SequenceCache
-from inkling_runtime.engine.request import Completion, FinishReason
-from inkling_runtime.engine.sampling import SamplingParams
+import torch
+from torch import Tensor
+
+from inkling_runtime.cache.sequence_cache import SequenceCache
+from inkling_runtime.engine.request import (
+    Completion,
+    FinishReason,
+    Request,
+    TokenEvent,
+    TopLogprobs,
+)
+from inkling_runtime.errors import InklingError
+from inkling_runtime.ops.token_adapters import NO_ADAPTER
 
 
 class Sequence:
     """The state of one request.
 
     Args:
-        index: which request it is.
-        prompt_ids: its prompt, not empty.
-        adapter: adapter id, -1 = none.
-        sampling: how it goes on.
+        index: which request of its stream it is.
+        request: what is asked.
+        inbox: where its events go.
+        logits: gets the logits of every prompt token, if anybody wants them.
     """
 
     def __init__(
-        self, index: int, prompt_ids: Tokens[int], adapter: int, sampling: SamplingParams
+        self,
+        index: int,
+        request: Request,
+        inbox: deque[TokenEvent],
+        logits: list[Tensor] | None = None,
     ) -> None:
         self.index = index
-        self.token_ids = list(prompt_ids)
+        self.request = request
+        self.sampling = request.sampling
+        self.token_ids = list(request.prompt_ids)
         self.num_prompt = len(self.token_ids)
-        self.adapter = adapter
-        self.sampling = sampling
+        self.number = -1
+        """Its place among all sequences of the engine, given when it begins to wait."""
+        self.adapter = NO_ADAPTER
+        """Its adapter slot while it runs."""
         self.cache: SequenceCache | None = None
         self.num_computed = 0
-        self.logprobs: list[float] = []
+        self.prompt_logits = logits
         self.prompt_logprobs: list[float] = []
         self.finish_reason: FinishReason | None = None
-        self._random = random.Random(sampling.seed)
-
-    @property
-    def num_pending(self) -> int:
-        """Tokens that the model has not seen yet."""
-        return len(self.token_ids) - self.num_computed
+        self.error: InklingError | None = None
+        self._inbox = inbox
+        self._logprobs: list[float] = []
+        self._top_logprobs: list[TopLogprobs] = []
+        self._random = random.Random(request.sampling.seed)
+        self._draw: float | None = None
 
     @property
     def max_length(self) -> int:
         """Tokens that it can have in the end."""
         return self.num_prompt + self.sampling.max_tokens
 
-    def draw(self) -> float:
-        """Return the next number in [0, 1) of the sequence's own generator."""
-        return self._random.random()
+    @property
+    def needs_whole_prompt(self) -> bool:
+        """Whether something is told of every prompt token, so that none can be skipped."""
+        return self.sampling.prompt_logprobs or self.prompt_logits is not None
 
-    def append(self, token_id: int, logprob: float) -> None:
-        """Add a generated token and decide whether it was the last."""
+    def draw(self) -> float:
+        """Return a number in [0, 1) of the sequence's own generator, the same until `append`."""
+        if self._draw is None:
+            self._draw = self._random.random()
+        return self._draw
+
+    def append(self, token_id: int, logprob: float, top: TopLogprobs = ()) -> None:
+        """Add a generated token, decide whether it was the last, and tell of it."""
+        self._draw = None
         self.token_ids.append(token_id)
-        self.logprobs.append(logprob)
-        if token_id in self.sampling.stop_ids:
+        self._logprobs.append(logprob)
+        self._top_logprobs.append(top)
+        if token_id in self.sampling.stop_ids and not self.sampling.ignore_stop:
             self.finish_reason = "stop"
         elif len(self.token_ids) == self.max_length:
             self.finish_reason = "length"
+        event = TokenEvent(self.index, token_id, logprob, self.finish_reason, top)
+        self._inbox.append(event)
+
+    def add_scores(self, scores: list[Tensor]) -> None:
+        """Add what is told of the next prompt tokens: logits if wanted, else log-probabilities."""
+        if self.prompt_logits is not None:
+            self.prompt_logits += scores
+        else:
+            self.prompt_logprobs += torch.cat(scores).tolist()
+
+    def end(self, reason: FinishReason, error: InklingError | None = None) -> None:
+        """End without another token."""
+        self.finish_reason, self.error = reason, error
+        self._inbox.append(TokenEvent(self.index, None, 0.0, reason, error=error))
 
     def completion(self) -> Completion:
         """Return what was generated; the sequence is finished."""
         assert self.finish_reason is not None
         return Completion(
             token_ids=self.token_ids[self.num_prompt :],
-            logprobs=self.logprobs,
+            logprobs=self._logprobs,
             finish_reason=self.finish_reason,
             prompt_logprobs=self.prompt_logprobs if self.sampling.prompt_logprobs else None,
+            top_logprobs=self._top_logprobs if self.sampling.top_logprobs else None,
+            error=self.error,
         )
 
 

@@ -1,11 +1,11 @@
 """From an adapter's factors (arrays, any dialect's files behind them) to device tensors.
 
-Every site is checked against the model before anything is copied. Factors stay factors: ΔW is
-never formed, and what is shared by all experts stays one matrix.
+Every site is checked against the model, and nothing is in use before all of them are loaded.
+Factors stay factors: ΔW is never formed, and what all experts share stays one matrix.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,17 +19,8 @@ from inkling_runtime.adapter.sites import HEAD_SITE, Site, SiteShape
 from inkling_runtime.errors import InklingError
 from inkling_runtime.ops.lora_pair import LoraPair
 
-
-@dataclass(frozen=True, slots=True)
-class LoadedAdapter:
-    """An adapter's pairs on the device, by site."""
-
-    pairs: Mapping[Site, LoraPair]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all factors."""
-        return sum(pair.a.nbytes + pair.b.nbytes for pair in self.pairs.values())
+Cut = Callable[[Site, NDArray[Any], NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]
+"""Which part of the two factors of a site is held here."""
 
 
 def load_adapter(
@@ -37,34 +28,59 @@ def load_adapter(
     spec: ModelSpec,
     device: torch.device,
     dtype: torch.dtype,
-) -> LoadedAdapter:
-    """Return an adapter's factors on a device, in the model's dtype.
+    cut: Cut | None = None,
+) -> dict[Site, LoraPair]:
+    """Return an adapter's pairs on a device, in the model's dtype.
 
-    The head's B may have the rows of padded ids; they are left out.
+    Each site is read once. On a CPU a pair may be the very memory of its factors, which are not
+    to be written to any more. The head's B may have the rows of padded ids; they are left out.
+
+    Args:
+        factors: of the whole adapter.
+        spec: the model.
+        device: where the pairs go.
+        dtype: the model's.
+        cut: what of each site is held here; None: all of it.
 
     Raises:
         InklingError: the adapter has no site, or a site is not one of the model's or does not
             have its widths, or its two factors have different ranks.
     """
+    pairs = {}
+    for site, pair in iter_fitting(factors, spec):
+        a, b = pair.a, pair.b
+        if site == HEAD_SITE:
+            b = b[: spec.unpadded_vocab_size]
+        if cut is not None:
+            a, b = cut(site, a, b)
+        pairs[site] = LoraPair(
+            _to_tensor(a, pair.dtype).to(device, dtype),
+            _to_tensor(b, pair.dtype).to(device, dtype),
+            pair.scaling,
+        )
+    return pairs
+
+
+def iter_fitting(
+    factors: Mapping[Site, SiteFactors], spec: ModelSpec
+) -> Iterator[tuple[Site, SiteFactors]]:
+    """Yield the factors of all sites, each as it is found to fit the model.
+
+    Raises:
+        InklingError: as `load_adapter`.
+    """
     if not factors:
         raise InklingError("the adapter has no site, expected at least one")
     shapes = spec.sites()
-    for site, pair in factors.items():
+    for site in factors:
         if site not in shapes:
             raise InklingError(
                 f"the adapter has the site `{site}`, which the model does not have",
                 "check that the adapter was made for this base model",
             )
-        _require_shapes(site, pair, shapes[site], spec.vocab_size)
-    pairs = {}
     for site, pair in factors.items():
-        b = pair.b[: spec.unpadded_vocab_size] if site == HEAD_SITE else pair.b
-        pairs[site] = LoraPair(
-            _to_tensor(pair.a, pair.dtype).to(device, dtype),
-            _to_tensor(b, pair.dtype).to(device, dtype),
-            pair.scaling,
-        )
-    return LoadedAdapter(pairs)
+        _require_shapes(site, pair, shapes[site], spec.vocab_size)
+        yield site, pair
 
 
 def _require_shapes(site: Site, factors: SiteFactors, shape: SiteShape, vocab_size: int) -> None:

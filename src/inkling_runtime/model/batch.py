@@ -11,8 +11,9 @@ from typing import Protocol
 from torch import Tensor
 
 from inkling_runtime.adapter.sites import SiteKind
+from inkling_runtime.ops.conv_plan import ConvPlan
 from inkling_runtime.ops.key_layout import KeyLayout
-from inkling_runtime.ops.lora_pair import LoraSlots
+from inkling_runtime.ops.lora_slots import LoraSlots
 from inkling_runtime.ops.segments import Segments
 from inkling_runtime.ops.token_adapters import TokenAdapters
 
@@ -24,8 +25,8 @@ class Batch:
     token_ids: Tensor
     """int64 [T]."""
     segments: Segments
-    conv_slots: Tensor
-    """int64 [B]: each sequence's slot in the convolution states."""
+    conv: ConvPlan
+    """Which convolution states the step reads and writes."""
     global_keys: KeyLayout
     sliding_keys: KeyLayout
     adapters: TokenAdapters

@@ -1,8 +1,12 @@
 """Reading a base model's checkpoint, in either layout, straight onto a device.
 
-Headers first: every name, shape and dtype is checked before any weight is read. Then tensor by
-tensor from the mapped file into its place, so that memory never exceeds the model by more than
-one tensor. Not here: adapters, towers, draft layers.
+Headers first: every name, shape and dtype is checked before any weight is read
+(`checkpoint_plan`). Then tensor by tensor from the mapped file into its place, so that memory
+never exceeds the model by more than one tensor. On a CPU a large tensor that is stored exactly as
+it is needed is not copied at all: the mapped pages are the parameter (`mapped_tensors` says what
+that means while files change). Of several ranks each reads only what it holds.
+
+Not here: adapters, towers, draft layers.
 """
 
 import re
@@ -17,187 +21,192 @@ from inkling_runtime.adapter.model_spec import ModelSpec
 from inkling_runtime.adapter.safetensors_file import read_header
 from inkling_runtime.adapter.weight_files import iter_weight_files
 from inkling_runtime.errors import InklingError, format_names
-from inkling_runtime.model.checkpoint_names import Layout, Move, Source, find_layout
-from inkling_runtime.model.mapped_tensors import FLOATS, StoredTensor, iter_tensors
-from inkling_runtime.model.parameters import (
-    MODEL_PARAMETERS,
-    Held,
-    Parameter,
-    dimensions,
-    layer_parameters,
-    parse_shape,
-    parse_size,
-)
+from inkling_runtime.model.boxes import Part, copy_into, leading_rows
+from inkling_runtime.model.checkpoint_names import Move, find_layout
+from inkling_runtime.model.checkpoint_plan import Place, Plan, Step, plan_checkpoint
+from inkling_runtime.model.mapped_tensors import DTYPES, StoredTensor, iter_tensors
+from inkling_runtime.model.nvfp4_names import Role
+from inkling_runtime.model.parameters import Held
+from inkling_runtime.model.shard import WHOLE, Shard, require_shardable
+from inkling_runtime.ops.nvfp4 import BLOCK, Nvfp4Weight
+
+Weight = Tensor | Nvfp4Weight
 
 _ADAPTER_NAME = re.compile(r"\.lora_[AB]\.")
-_QUANTISED_NAME = re.compile(
-    r"\.(scale|scale2|input_amax|original_shape"
-    r"|weight_packed|weight_scale|weight_global_scale|input_global_scale)$"
-)
+
+MAPPED_FROM = 1 << 20
+"""Bytes from which a tensor is mapped: what is small is better together, and aligned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """Parameters by the names of `parameters.py`, and what a user should know about the files."""
 
-    weights: dict[str, Tensor]
+    weights: dict[str, Weight]
     notes: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Shape and precision of a parameter."""
-
-    shape: tuple[int, ...]
-    held: Held
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """Fill a parameter, or the part of it that starts at `start`, from one stored tensor."""
-
-    parameter: str
-    move: Move
-    shapes: tuple[tuple[int, ...], ...]
-    """Shapes that the stored tensor may have."""
-    start: int
-
-
 def load_checkpoint(
-    folder: Path, spec: ModelSpec, device: torch.device, dtype: torch.dtype
+    folder: Path,
+    spec: ModelSpec,
+    device: torch.device,
+    dtype: torch.dtype,
+    shard: Shard = WHOLE,
 ) -> Checkpoint:
-    """Return all parameters of the text model on a device.
+    """Return all parameters of the text model on a device, or one rank's parts of them.
 
-    What transformers keeps in fp32 (convolutions, the router's bias and scale) stays in fp32.
+    What transformers keeps in fp32 (convolutions, the router's bias and scale) stays in fp32;
+    routed experts in NVFP4 stay packed.
 
     Raises:
         InklingError: the folder holds no such model, tensors are missing or surplus or have
-            other shapes than the config says, or the experts are quantised.
+            other shapes than the config says, or are quantised in another way than NVFP4; or the
+            model cannot be cut for that many ranks.
     """
+    require_shardable(spec, shard.size, expert_parallel=shard.expert_parallel)
     stored = _read_names(folder)
     layout = find_layout(stored, folder)
     names = [name for name in stored if not name.startswith(layout.ignored)]
     adapter_names = [name for name in names if _ADAPTER_NAME.search(name)]
-    names = [name for name in names if not _ADAPTER_NAME.search(name)]
-    steps = _plan_steps(layout, spec)
-    _require_unquantised(names, stored, folder)
-    _require_names(set(names), set(steps), folder, layout)
-    _require_shapes(stored, steps)
-
-    places = _plan_parameters(spec)
-    weights = {name: _allocate(place, device, dtype) for name, place in places.items()}
-    for name, tensor in iter_tensors({name: stored[name] for name in steps}):
-        step = steps[name]
-        is_rounded = places[step.parameter].held is Held.ROUNDED
-        _apply(step, tensor.to(dtype) if is_rounded else tensor, weights[step.parameter])
+    ours = {name: stored[name] for name in names if not _ADAPTER_NAME.search(name)}
+    plan = plan_checkpoint(layout, spec, ours, folder, shard)
+    weights = _load(plan, ours, device, dtype)
     return Checkpoint(weights, _notes(adapter_names, folder))
 
 
 def _read_names(folder: Path) -> dict[str, StoredTensor]:
     stored: dict[str, StoredTensor] = {}
     for path in iter_weight_files(folder):
-        for name, info in read_header(path).tensors.items():
+        file = read_header(path)
+        for name, info in file.tensors.items():
             if name in stored:
                 raise InklingError(
                     f"tensor `{name}` is in `{stored[name].path}` and in `{path}`, expected it once"
                 )
-            stored[name] = StoredTensor(path, info)
+            stored[name] = StoredTensor(path, info, file.file_size)
     return stored
 
 
-def _plan_steps(layout: Layout, spec: ModelSpec) -> dict[str, _Step]:
-    """Return what to do with each tensor, by its name in the files."""
-    letters = dimensions(spec)
-    steps = {name: _step(source, "", letters) for name, source in layout.model_names.items()}
-    for layer in spec.layers:
-        letters, prefix = dimensions(spec, layer), f"layers.{layer.index}."
-        for name, source in layout.names_of(layer).items():
-            steps[name] = _step(source, prefix, letters)
-    return steps
+def _load(
+    plan: Plan, stored: Mapping[str, StoredTensor], device: torch.device, dtype: torch.dtype
+) -> dict[str, Weight]:
+    used = {name: stored[name] for name in plan.steps}
+    mapped = {
+        name: rows
+        for name, step in plan.steps.items()
+        if device.type == "cpu" and (rows := _rows_as_stored(step, used[name], plan, dtype))
+    }
+    held: dict[tuple[str, Role | None], Tensor] = {}
+    for name, tensor in iter_tensors(used, mapped):
+        step = plan.steps[name]
+        key, place = (step.parameter, step.role), plan.places[step.parameter]
+        if name in mapped:
+            held[key] = tensor[mapped[name]]
+        elif step.role in (Role.FACTOR, Role.DIVISOR):
+            factors = _factors(tensor, step.role, name, used[name].path)
+            held[step.parameter, Role.FACTOR] = factors[_experts(place.part)].to(device)
+        elif step.role is Role.SHAPE:
+            _require_original_shape(tensor, place, name, used[name].path)
+        else:
+            if key not in held:
+                held[key] = _allocate(step, place, device, dtype)
+            _fill(held[key], step, place, tensor, dtype)
+    return {name: _join(name, held) for name in plan.places}
 
 
-def _step(source: Source, prefix: str, letters: Mapping[str, int]) -> _Step:
-    shapes = [parse_shape(source.shape, letters)]
-    if source.move is Move.HEAD:
-        shapes.append(parse_shape("V H", letters))
-    start = parse_size(source.start, letters)
-    return _Step(prefix + source.parameter, source.move, tuple(dict.fromkeys(shapes)), start)
+def _part(step: Step, place: Place) -> Part:
+    """Return what is held, counted in elements of the stored tensor."""
+    match step.role:
+        case Role.PACKED:
+            return place.part.divided(2)
+        case Role.SCALES:
+            return place.part.divided(BLOCK)
+    return place.part
 
 
-def _require_unquantised(
-    names: list[str], stored: Mapping[str, StoredTensor], folder: Path
-) -> None:
-    quantised = [name for name in names if _QUANTISED_NAME.search(name)]
-    quantised = quantised or [n for n in names if stored[n].info.dtype not in FLOATS]
-    if quantised:
-        raise InklingError(
-            f"`{folder}` holds quantised tensors (experts), which are not supported yet: "
-            f"{format_names(sorted(quantised))}",
-            "use the checkpoint in BF16",
-        )
+def _held_dtype(step: Step, place: Place, dtype: torch.dtype) -> torch.dtype:
+    if step.role is not None:
+        return DTYPES[step.dtypes[0]]
+    return dtype if place.held is Held.MODEL else torch.float32
 
 
-def _require_names(names: set[str], expected: set[str], folder: Path, layout: Layout) -> None:
-    missing, surplus = sorted(expected - names), sorted(names - expected)
-    if missing:
-        raise InklingError(
-            f"`{folder}` lacks tensors of the {layout.name} layout: {format_names(missing)}"
-            + (f"; it has unknown ones: {format_names(surplus)}" if surplus else "")
-        )
-    if surplus:
-        raise InklingError(
-            f"`{folder}` has tensors that this model has no place for: {format_names(surplus)}",
-            "compare config.json with the files: layers, dense layers and experts must agree",
-        )
+def _rows_as_stored(
+    step: Step, stored: StoredTensor, plan: Plan, dtype: torch.dtype
+) -> slice | None:
+    """Return the rows of a stored tensor that are a parameter just as they lie in the file."""
+    place, info = plan.places[step.parameter], stored.info
+    wanted = _held_dtype(step, place, dtype)
+    if (
+        step.move not in (Move.COPY, Move.HEAD)
+        or place.held is Held.ROUNDED
+        or step.role not in (None, Role.PACKED, Role.SCALES)
+        or DTYPES[info.dtype] != wanted
+        or info.nbytes < MAPPED_FROM
+        or info.start % wanted.itemsize
+    ):
+        return None
+    return leading_rows(_part(step, place), info.shape)
 
 
-def _require_shapes(stored: Mapping[str, StoredTensor], steps: Mapping[str, _Step]) -> None:
-    wrong = [n for n, step in sorted(steps.items()) if stored[n].info.shape not in step.shapes]
-    if wrong:
-        first, *others = wrong
-        raise InklingError(
-            f"`{first}` has the shape {list(stored[first].info.shape)}, config.json says "
-            f"{list(steps[first].shapes[0])}"
-            + (f"; other shapes differ, too: {format_names(others)}" if others else "")
-        )
+def _allocate(step: Step, place: Place, device: torch.device, dtype: torch.dtype) -> Tensor:
+    shape = _part(step, place).shape
+    return torch.empty(shape, dtype=_held_dtype(step, place, dtype), device=device)
 
 
-def _plan_parameters(spec: ModelSpec) -> dict[str, _Place]:
-    """Return shape and precision of every parameter, by its full name."""
-    places: dict[str, _Place] = {}
-
-    def add(prefix: str, parameters: Mapping[str, Parameter], letters: Mapping[str, int]) -> None:
-        for name, parameter in parameters.items():
-            places[prefix + name] = _Place(parse_shape(parameter.shape, letters), parameter.held)
-
-    add("", MODEL_PARAMETERS, dimensions(spec))
-    for layer in spec.layers:
-        add(f"layers.{layer.index}.", layer_parameters(layer), dimensions(spec, layer))
-    return places
-
-
-def _allocate(place: _Place, device: torch.device, dtype: torch.dtype) -> Tensor:
-    held = dtype if place.held is Held.MODEL else torch.float32
-    return torch.empty(place.shape, dtype=held, device=device)
-
-
-def _apply(step: _Step, tensor: Tensor, parameter: Tensor) -> None:
+def _fill(held: Tensor, step: Step, place: Place, tensor: Tensor, dtype: torch.dtype) -> None:
+    """Copy what is held of one stored tensor to its place."""
+    if place.held is Held.ROUNDED:
+        tensor = tensor.to(dtype)
+    part, zeros = _part(step, place), [0] * held.dim()
     match step.move:
-        case Move.COPY:
-            parameter.copy_(tensor)
-        case Move.HEAD:
-            parameter.copy_(tensor[: len(parameter)])
+        case Move.COPY | Move.HEAD:
+            copy_into(held, part, tensor, zeros)
         case Move.ROWS:
-            parameter.narrow(-2, step.start, tensor.shape[-2]).copy_(tensor)
+            copy_into(held, part, tensor, [*zeros[:-2], step.start, 0])
         case Move.ALTERNATING:
-            width = tensor.shape[-2] // 2
-            parameter.narrow(-2, 0, width).copy_(tensor[..., 0::2, :])
-            parameter.narrow(-2, width, width).copy_(tensor[..., 1::2, :])
+            half = tensor.shape[-2] // 2
+            copy_into(held, part, tensor[..., 0::2, :], zeros)
+            copy_into(held, part, tensor[..., 1::2, :], [*zeros[:-2], half, 0])
         case Move.TAPS:
-            parameter.copy_(tensor[:, 0].T)
+            copy_into(held, part, tensor[:, 0].T, zeros)
         case Move.BESIDE:
-            hidden, width = parameter.shape[0], tensor.shape[2]
-            parameter.view(hidden, -1, width).copy_(tensor.transpose(0, 1))
+            for expert, matrix in enumerate(tensor):
+                copy_into(held, part, matrix, [0, expert * matrix.shape[1]])
+
+
+def _experts(part: Part) -> slice:
+    """Return the experts that are held of a stack."""
+    return slice(part.boxes[0].starts[0], part.boxes[0].stops[0])
+
+
+def _factors(tensor: Tensor, role: Role, name: str, path: Path) -> Tensor:
+    """Return the factor of each expert, fp32 [E]."""
+    columns = tensor.reshape(len(tensor), -1)
+    if not bool((columns.isfinite() & (columns > 0)).all()):
+        raise InklingError(f"`{name}` of `{path}` has scales that are not positive numbers")
+    first = columns[:, 0].clone()
+    if not bool((columns == first[:, None]).all()):
+        raise InklingError(
+            f"`{name}` of `{path}` has different scales for gate and up, expected one per expert",
+            "quantise gate and up together, as the tools do by default",
+        )
+    return first.reciprocal() if role is Role.DIVISOR else first
+
+
+def _require_original_shape(tensor: Tensor, place: Place, name: str, path: Path) -> None:
+    found = tuple(tensor.tolist())
+    if found != place.shape:
+        raise InklingError(
+            f"`{name}` of `{path}` says that the weight has the shape {list(found)}, "
+            f"config.json says {list(place.shape)}"
+        )
+
+
+def _join(name: str, held: Mapping[tuple[str, Role | None], Tensor]) -> Weight:
+    """Return a parameter from its parts."""
+    if (name, None) in held:
+        return held[name, None]
+    return Nvfp4Weight(held[name, Role.PACKED], held[name, Role.SCALES], held[name, Role.FACTOR])
 
 
 def _notes(adapter_names: list[str], folder: Path) -> list[str]:

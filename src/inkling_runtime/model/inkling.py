@@ -8,6 +8,7 @@ the hidden state divided by the muP multiplier.
 
 from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -17,7 +18,9 @@ from inkling_runtime.model.attention import Attention
 from inkling_runtime.model.batch import Batch, LayerCacheView, LoraSites
 from inkling_runtime.model.layers import DenseMLP, LoraLinear, RMSNorm
 from inkling_runtime.model.moe import MoE
-from inkling_runtime.model.short_conv import ShortConv
+from inkling_runtime.model.parameters import dimensions
+from inkling_runtime.model.ranks import ALONE, Ranks
+from inkling_runtime.ops.short_conv import short_conv
 from inkling_runtime.ops.token_adapters import TokenAdapters
 
 
@@ -26,18 +29,29 @@ class Inkling:
 
     Args:
         spec: sizes.
-        weights: parameters by the names of `parameters.py`.
+        weights: parameters by the names of `parameters.py`; of one rank, its part of them.
+        ranks: the ranks that hold the model together.
     """
 
-    def __init__(self, spec: ModelSpec, weights: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self, spec: ModelSpec, weights: Mapping[str, Tensor], ranks: Ranks = ALONE
+    ) -> None:
         self.spec = spec
+        self.ranks = ranks
         self.embed = weights["embed"]
+        self.first_id = _first_id(spec, ranks)
         self.embed_norm = RMSNorm(weights["embed_norm"], spec.rms_norm_eps)
         self.layers = [
-            Layer(spec, layer, _under(weights, f"layers.{layer.index}.")) for layer in spec.layers
+            Layer(spec, layer, _under(weights, f"layers.{layer.index}."), ranks)
+            for layer in spec.layers
         ]
         self.norm = RMSNorm(weights["norm"], spec.rms_norm_eps)
-        self.head = LoraLinear(weights["head"], {SiteKind.HEAD: spec.unpadded_vocab_size})
+        self.head = LoraLinear(weights["head"], {SiteKind.HEAD: len(weights["head"])})
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.embed.device
 
     def forward(
         self, batch: Batch, caches: Sequence[LayerCacheView], lora: Sequence[LoraSites]
@@ -49,7 +63,7 @@ class Inkling:
             caches: one per layer; the batch's keys, values and inputs are written to them.
             lora: the adapted sites, one mapping per layer.
         """
-        hidden = self.embed_norm.forward(functional.embedding(batch.token_ids, self.embed))
+        hidden = self.embed_norm.forward(self._embed(batch.token_ids))
         for layer, cache, sites in zip(self.layers, caches, lora, strict=True):
             hidden = layer.forward(hidden, batch, cache, sites)
         return self.norm.forward(hidden)
@@ -62,30 +76,66 @@ class Inkling:
             lora: the head's site.
             adapters: the adapter of each of these rows.
         """
-        return self.head.forward(hidden / self.spec.mup_multiplier, lora, adapters).float()
+        logits = self.head.forward(hidden / self.spec.mup_multiplier, lora, adapters)
+        return self.ranks.join_columns(logits).float()
+
+    def _embed(self, token_ids: Tensor) -> Tensor:
+        """Return the embeddings [T, H]; rows that other ranks hold are zero before the sum."""
+        if self.ranks.others is None:
+            return functional.embedding(token_ids, self.embed)
+        rows = token_ids - self.first_id
+        foreign = (rows < 0) | (rows >= len(self.embed))
+        embedded = functional.embedding(rows.masked_fill(foreign, 0), self.embed)
+        return self.ranks.all_reduce(embedded.masked_fill_(foreign[:, None], 0))
 
 
 class Layer:
     """h += C_attn(Attention(norm(h))), then h += C_mlp(MLP(norm(h)))."""
 
-    def __init__(self, spec: ModelSpec, layer: LayerSpec, weights: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self, spec: ModelSpec, layer: LayerSpec, weights: Mapping[str, Tensor], ranks: Ranks
+    ) -> None:
+        self.ranks = ranks
         self.attn_norm = RMSNorm(weights["attn_norm"], spec.rms_norm_eps)
-        self.attention = Attention(spec, layer, _under(weights, "attn."))
-        self.attn_conv = ShortConv(weights["attn_conv"])
+        self.attention = Attention(spec, ranks.shard.local_layer(layer), _under(weights, "attn."))
+        self.attn_conv = weights["attn_conv"]
         self.mlp_norm = RMSNorm(weights["mlp_norm"], spec.rms_norm_eps)
         mlp = _under(weights, "mlp.")
-        self.mlp: DenseMLP | MoE = DenseMLP(mlp) if layer.is_dense else MoE(spec, mlp)
-        self.mlp_conv = ShortConv(weights["mlp_conv"])
+        self.mlp: DenseMLP | MoE = DenseMLP(mlp) if layer.is_dense else MoE(spec, mlp, ranks.shard)
+        self.mlp_conv = weights["mlp_conv"]
 
     def forward(
         self, hidden: Tensor, batch: Batch, cache: LayerCacheView, lora: LoraSites
     ) -> Tensor:
         """Return the hidden states [T, H] after this layer."""
-        branch = self.attention.forward(self.attn_norm.forward(hidden), batch, cache, lora)
-        branch = self.attn_conv.forward(branch, cache.conv.attn, batch)
-        normed, hidden = self.mlp_norm.forward_add(branch, hidden)
-        branch = self.mlp.forward(normed, lora, batch.adapters)
-        return hidden + self.mlp_conv.forward(branch, cache.conv.mlp, batch)
+        normed = self.attn_norm.forward(hidden)
+        branch, pending = self.attention.forward(normed, batch, cache, lora)
+        branch, pending = self.ranks.reduce(branch, pending)
+        hidden = short_conv(
+            branch,
+            self.attn_conv,
+            cache.conv.attn,
+            batch.conv,
+            residual=hidden,
+            pending=pending,
+        )
+        normed = self.mlp_norm.forward(hidden)
+        branch, pending = self.mlp.forward(normed, lora, batch.adapters)
+        branch, pending = self.ranks.reduce(branch, pending)
+        return short_conv(
+            branch,
+            self.mlp_conv,
+            cache.conv.mlp,
+            batch.conv,
+            residual=hidden,
+            pending=pending,
+        )
+
+
+def _first_id(spec: ModelSpec, ranks: Ranks) -> int:
+    """Return the token id of the first embedding row that a rank holds."""
+    part = ranks.shard.part_of("embed", (spec.vocab_size, spec.hidden_size), dimensions(spec))
+    return part.boxes[0].starts[0]
 
 
 def _under(weights: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -23,3 +23,7 @@ class KeyLayout:
     """On the host: the position of the first row of each sequence's first block."""
     lengths: tuple[int, ...]
     """On the host: tokens of each sequence so far, those of this step and dropped ones included."""
+    starts_device: Tensor
+    """`starts` on the device, int32 [B]."""
+    lengths_device: Tensor
+    """`lengths` on the device, int32 [B]."""

@@ -3,7 +3,6 @@
 Factored always: B·A is never formed. Products are fp32 whatever the factors' dtype.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +22,11 @@ class LoraPair:
     b: Tensor
     scaling: float
 
+    @property
+    def rank(self) -> int:
+        """R."""
+        return self.a.shape[-2]
+
     def expert_a(self, expert: int) -> Tensor:
         """Return A of one expert, [R, in]."""
         return self.a[expert if len(self.a) > 1 else 0]
@@ -30,19 +34,6 @@ class LoraPair:
     def expert_b(self, expert: int) -> Tensor:
         """Return B of one expert, [out, R]."""
         return self.b[expert if len(self.b) > 1 else 0]
-
-
-LoraSlots = Sequence[LoraPair | None]
-"""The pairs of one site by adapter id; None where an adapter does not have the site."""
-
-
-@dataclass(frozen=True, slots=True)
-class GatedLora:
-    """The slots of the three sites of a gated MLP."""
-
-    gate: LoraSlots
-    up: LoraSlots
-    down: LoraSlots
 
 
 def shrink(x: Tensor, a: Tensor) -> Tensor:
@@ -63,11 +54,8 @@ def add_rows(y: Tensor, rows: slice | Tensor, delta: Tensor) -> None:
         y.index_copy_(0, rows, (y[rows] + delta).to(y.dtype))
 
 
-def delta_reference(
-    slots: LoraSlots, adapter: int, x: Tensor, expert: int | None = None
-) -> Tensor | float:
-    """Specify the delta of one token x [in]: scaling · B · (A · x), 0 without adapter or site."""
-    pair = slots[adapter] if adapter >= 0 else None
+def delta_reference(pair: LoraPair | None, x: Tensor, expert: int | None = None) -> Tensor | float:
+    """Specify the delta of one token x [in]: scaling · B · (A · x), 0 without a pair."""
     if pair is None:
         return 0.0
     a = pair.a if expert is None else pair.expert_a(expert)

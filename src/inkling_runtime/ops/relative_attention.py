@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from inkling_runtime.ops.backend import Backend, backend_for
 from inkling_runtime.ops.key_layout import KeyLayout
+from inkling_runtime.ops.native import arguments
 from inkling_runtime.ops.segments import Segments
 
 _QUERY_BLOCK = 128
@@ -63,6 +65,55 @@ def relative_attention(
     Returns:
         [T, N, D] in the dtype of the queries; scores and softmax are fp32.
     """
+    attend = _torch
+    backend = backend_for(queries)
+    if backend is Backend.TRITON:
+        attend = _triton
+    elif backend is Backend.NATIVE and _is_readable(queries, profiles, key_cache, value_cache):
+        attend = _native
+    return attend(queries, relatives, profiles, key_cache, value_cache, segments, layout, rule)
+
+
+def _triton(
+    queries: Tensor,
+    relatives: Tensor,
+    profiles: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    segments: Segments,
+    layout: KeyLayout,
+    rule: AttentionRule,
+) -> Tensor:
+    from inkling_runtime.ops.kernels import relative_attention as kernels
+
+    return kernels.attend(
+        queries,
+        relatives,
+        profiles,
+        key_cache,
+        value_cache,
+        segments.cu_seqlens,
+        layout.starts_device,
+        layout.lengths_device,
+        layout.block_table,
+        decodes=any(rows.stop - rows.start == 1 for rows in segments.slices()),
+        prefills=not segments.is_decode,
+        window=rule.window,
+        floor=rule.log_scaling_floor,
+        alpha=rule.log_scaling_alpha,
+    )
+
+
+def _torch(
+    queries: Tensor,
+    relatives: Tensor,
+    profiles: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    segments: Segments,
+    layout: KeyLayout,
+    rule: AttentionRule,
+) -> Tensor:
     y = torch.empty_like(queries)
     for index, rows in enumerate(segments.slices()):
         keys, values = _gather_keys(key_cache, value_cache, layout, index)
@@ -79,6 +130,55 @@ def relative_attention(
                 first,
                 rule,
             )
+    return y
+
+
+def _is_readable(queries: Tensor, profiles: Tensor, key_cache: Tensor, value_cache: Tensor) -> bool:
+    """Return whether the compiled kernel reads these; a copy of the cache would cost too much."""
+    return (
+        arguments.has_kernels(queries.dtype)
+        and profiles.dtype == key_cache.dtype == value_cache.dtype == queries.dtype
+        and key_cache.is_contiguous()
+        and value_cache.is_contiguous()
+    )
+
+
+def _native(
+    queries: Tensor,
+    relatives: Tensor,
+    profiles: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    segments: Segments,
+    layout: KeyLayout,
+    rule: AttentionRule,
+) -> Tensor:
+    queries, relatives = queries.contiguous(), relatives.contiguous()
+    profiles = profiles.contiguous()
+    y = torch.empty_like(queries)
+    arguments.kernel("relative_attention", queries.dtype)(
+        queries.data_ptr(),
+        relatives.data_ptr(),
+        profiles.data_ptr(),
+        key_cache.data_ptr(),
+        value_cache.data_ptr(),
+        segments.cu_seqlens.data_ptr(),
+        layout.block_table.data_ptr(),
+        layout.starts_device.data_ptr(),
+        layout.lengths_device.data_ptr(),
+        segments.num_sequences,
+        layout.block_table.stride(0),
+        *queries.shape[1:2],
+        key_cache.shape[2],
+        queries.shape[2],
+        *profiles.shape,
+        key_cache.shape[1],
+        rule.window or 0,
+        rule.log_scaling_floor or 0,
+        rule.log_scaling_alpha,
+        y.data_ptr(),
+        torch.get_num_threads(),
+    )
     return y
 
 

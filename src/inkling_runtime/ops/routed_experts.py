@@ -11,29 +11,32 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from inkling_runtime.ops.lora_pair import (
-    GatedLora,
-    LoraPair,
-    LoraSlots,
-    add_rows,
-    delta_reference,
-    expand,
-    shrink,
-)
+from inkling_runtime.ops.backend import Backend, backend_for
+from inkling_runtime.ops.expert_shrink import GatedShrunk, expert_shrink
+from inkling_runtime.ops.linear import linear
+from inkling_runtime.ops.lora_pair import LoraPair, add_rows, delta_reference, expand, shrink
+from inkling_runtime.ops.lora_slots import GatedLora, LoraPart, LoraSlots, pair_of
+from inkling_runtime.ops.native.experts import can_take, run_experts
+from inkling_runtime.ops.nvfp4 import ExpertWeights, expert_weight
+from inkling_runtime.ops.pending_delta import PendingDelta
 from inkling_runtime.ops.silu_and_mul import silu_and_mul
 from inkling_runtime.ops.token_adapters import TokenAdapters
+
+MAX_NATIVE_ROUTES = 16
+"""Per expert, on average. Above, torch's matrix product is faster."""
 
 
 def routed_experts(
     x: Tensor,
-    w13: Tensor,
-    w2: Tensor,
+    w13: ExpertWeights,
+    w2: ExpertWeights,
     expert_ids: Tensor,
     expert_weights: Tensor,
     lora: GatedLora | None,
     adapters: TokenAdapters,
-) -> Tensor:
-    """Return the weighted sum of each token's selected experts.
+    shrunk: GatedShrunk | None = None,
+) -> tuple[Tensor, PendingDelta | None]:
+    """Return the weighted sum of each token's selected experts, and what is still to be added.
 
     Semantics::
 
@@ -45,35 +48,104 @@ def routed_experts(
 
     Args:
         x: [T, H].
-        w13: [E, 2F, H], W1 (gate) above W3 (up).
+        w13: [E, 2F, H], W1 (gate) above W3 (up); plain or in NVFP4.
         w2: [E, H, F].
-        expert_ids: [T, K] int64.
+        expert_ids: [T, K] int64; -1: an expert that is not held here, which adds nothing.
         expert_weights: [T, K] fp32.
         lora: the slots of the three sites; None: no deltas.
         adapters: the adapter of each token.
+        shrunk: what `expert_shrink` returned for these experts; None: not taken ahead.
 
     Returns:
-        [T, H] in the dtype of x; the sum over k is fp32.
+        y [T, H] in the dtype of x, the sum over k is fp32; and a delta that the reader of y has
+        still to add, None where y is complete.
     """
+    backend = backend_for(x)
+    if backend is Backend.TRITON:
+        return _experts_triton(x, w13, w2, expert_ids, expert_weights, lora, adapters, shrunk)
+    is_small = expert_ids.numel() <= MAX_NATIVE_ROUTES * w13.shape[0]
+    is_native = backend is Backend.NATIVE and is_small and can_take(x, (w13, w2), lora)
+    run = _experts_native if is_native else _experts_torch
+    return run(x, w13, w2, expert_ids, expert_weights, lora, adapters), None
+
+
+def _experts_native(
+    x: Tensor,
+    w13: ExpertWeights,
+    w2: ExpertWeights,
+    expert_ids: Tensor,
+    expert_weights: Tensor,
+    lora: GatedLora | None,
+    adapters: TokenAdapters,
+) -> Tensor:
+    _, rows, columns = w2.shape
+    strides = (rows * columns, columns)
+    return run_experts(x, w13, w2, strides, expert_ids, expert_weights, lora, adapters)
+
+
+def _experts_torch(
+    x: Tensor,
+    w13: ExpertWeights,
+    w2: ExpertWeights,
+    expert_ids: Tensor,
+    expert_weights: Tensor,
+    lora: GatedLora | None,
+    adapters: TokenAdapters,
+) -> Tensor:
     if not adapters.groups:
         lora = None
     routes = _sort_routes(expert_ids, adapters if lora else None)
     inputs = x[routes.tokens]
     gate_up = x.new_empty(inputs.shape[0], w13.shape[1])
     for expert, rows in routes.iter_experts():
-        torch.mm(inputs[rows], w13[expert].T, out=gate_up[rows])
+        gate_up[rows] = linear(inputs[rows], expert_weight(w13, expert, x.dtype))
     if lora is not None:
         width = w13.shape[1] // 2
         _add_routed(gate_up[:, :width], x, inputs, lora.gate, routes, adapters)
         _add_routed(gate_up[:, width:], x, inputs, lora.up, routes, adapters)
     hidden = silu_and_mul(gate_up)
     outputs = torch.empty_like(inputs)
+    outputs[: routes.num_foreign] = 0
     for expert, rows in routes.iter_experts():
-        torch.mm(hidden[rows], w2[expert].T, out=outputs[rows])
+        outputs[rows] = linear(hidden[rows], expert_weight(w2, expert, x.dtype))
     y = _sum_routes(outputs, expert_weights, routes)
     if lora is not None:
         _add_down(y, hidden, expert_weights, lora.down, routes, adapters)
     return y.to(x.dtype)
+
+
+def _experts_triton(
+    x: Tensor,
+    w13: ExpertWeights,
+    w2: ExpertWeights,
+    expert_ids: Tensor,
+    expert_weights: Tensor,
+    lora: GatedLora | None,
+    adapters: TokenAdapters,
+    shrunk: GatedShrunk | None,
+) -> tuple[Tensor, PendingDelta | None]:
+    from inkling_runtime.ops.kernels.routed_experts import MOST_ROUTES, run_routes
+    from inkling_runtime.ops.kernels.routed_tiles import run_tiles
+
+    if not adapters.groups:
+        lora = None
+    if lora and shrunk is None:
+        shrunk, _ = expert_shrink(x, expert_ids, lora, None, 0, adapters)
+    run = run_routes if expert_ids.numel() <= MOST_ROUTES else run_tiles
+    y, down = run(
+        x.contiguous(),
+        w13,
+        w2,
+        expert_ids.contiguous(),
+        expert_weights.contiguous(),
+        lora,
+        shrunk,
+        adapters.ids,
+    )
+    if lora is None or lora.down is None or down is None:
+        return y, None
+    part = LoraPart(0, x.shape[1], lora.down)
+    return y, PendingDelta(down, (part,), (0,), adapters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +158,12 @@ class _Routes:
     """[T, K]: the sorted place of each route."""
     groups: tuple[tuple[int, int, slice], ...]
     """(expert, adapter or -1, sorted places), ascending."""
+    num_foreign: int
+    """The first so many sorted routes go to no expert."""
 
     def iter_experts(self) -> Iterator[tuple[int, slice]]:
         """Yield the sorted places of each expert that has any."""
-        start = 0
+        start = self.num_foreign
         for index, (expert, _, rows) in enumerate(self.groups):
             if index + 1 == len(self.groups) or self.groups[index + 1][0] != expert:
                 yield expert, slice(start, rows.stop)
@@ -112,12 +186,15 @@ def _sort_routes(expert_ids: Tensor, adapters: TokenAdapters | None) -> _Routes:
     keys, counts = torch.unique_consecutive(key, return_counts=True)
     inverse = torch.empty_like(order)
     inverse[order] = torch.arange(num_routes, device=order.device)
-    groups, start = [], 0
+    groups, start, num_foreign = [], 0, 0
     for code, count in zip(keys.tolist(), counts.tolist(), strict=True):
         expert, adapter = divmod(code, radix)
-        groups.append((expert, adapter - 1, slice(start, start + count)))
+        if expert < 0:
+            num_foreign += count
+        else:
+            groups.append((expert, adapter - 1, slice(start, start + count)))
         start += count
-    return _Routes(order // top_k, inverse.view_as(expert_ids), tuple(groups))
+    return _Routes(order // top_k, inverse.view_as(expert_ids), tuple(groups), num_foreign)
 
 
 def _sum_routes(outputs: Tensor, weights: Tensor, routes: _Routes) -> Tensor:
@@ -129,13 +206,13 @@ def _add_routed(
     y: Tensor,
     x: Tensor,
     inputs: Tensor,
-    slots: LoraSlots,
+    slots: LoraSlots | None,
     routes: _Routes,
     adapters: TokenAdapters,
 ) -> None:
     """Add the gate or up delta of every adapter to y [T·K, F], in place."""
     for adapter, token_rows in adapters.groups:
-        pair = slots[adapter]
+        pair = pair_of(slots, adapter)
         if pair is None:
             continue
         shared = _shrink_tokens(x, token_rows, pair)[routes.tokens] if len(pair.a) == 1 else None
@@ -155,7 +232,7 @@ def _add_down(
     y: Tensor,
     hidden: Tensor,
     weights: Tensor,
-    slots: LoraSlots,
+    slots: LoraSlots | None,
     routes: _Routes,
     adapters: TokenAdapters,
 ) -> None:
@@ -165,7 +242,7 @@ def _add_down(
     once per token and not once per route.
     """
     for adapter, token_rows in adapters.groups:
-        pair = slots[adapter]
+        pair = pair_of(slots, adapter)
         if pair is None:
             continue
         is_shared = len(pair.b) == 1
@@ -180,8 +257,8 @@ def _add_down(
 
 def routed_experts_reference(
     x: Tensor,
-    w13: Tensor,
-    w2: Tensor,
+    w13: ExpertWeights,
+    w2: ExpertWeights,
     expert_ids: Tensor,
     expert_weights: Tensor,
     lora: GatedLora | None,
@@ -193,14 +270,15 @@ def routed_experts_reference(
     for t, adapter in enumerate(adapters.ids.tolist()):
         token = x[t].float()
         for k, expert in enumerate(expert_ids[t].tolist()):
-            gate = w13[expert, :width].float() @ token
-            up = w13[expert, width:].float() @ token
+            if expert < 0:
+                continue
+            gate, up = (expert_weight(w13, expert, torch.float32).float() @ token).split(width)
             if lora is not None:
-                gate += delta_reference(lora.gate, adapter, token, expert)
-                up += delta_reference(lora.up, adapter, token, expert)
+                gate += delta_reference(pair_of(lora.gate, adapter), token, expert)
+                up += delta_reference(pair_of(lora.up, adapter), token, expert)
             hidden = gate * torch.sigmoid(gate) * up
-            down = w2[expert].float() @ hidden
+            down = expert_weight(w2, expert, torch.float32).float() @ hidden
             if lora is not None:
-                down += delta_reference(lora.down, adapter, hidden, expert)
+                down += delta_reference(pair_of(lora.down, adapter), hidden, expert)
             y[t] += expert_weights[t, k] * down
     return y.to(x.dtype)

@@ -8,6 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from inkling_runtime.ops.backend import Backend, backend_for
+from inkling_runtime.ops.native import arguments
+
+MAX_NATIVE_TOKENS = 16
+"""Beyond so many tokens the logits are torch's product; the selection stays ours."""
+
 
 def route_tokens(
     x: Tensor, weight: Tensor, bias: Tensor, top_k: int, scale: float
@@ -31,6 +37,17 @@ def route_tokens(
         expert ids [T, K] int64 in descending order of their score, their weights [T, K] fp32, and
         the gammas [T, S] fp32.
     """
+    backend = backend_for(x)
+    if backend is Backend.TRITON:
+        return _triton(x, weight, bias, top_k, scale)
+    if backend is Backend.NATIVE and arguments.has_kernels(x.dtype):
+        return _native(x, weight, bias, top_k, scale)
+    return _torch(x, weight, bias, top_k, scale)
+
+
+def _torch(
+    x: Tensor, weight: Tensor, bias: Tensor, top_k: int, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
     num_experts = bias.shape[0]
     logits = functional.linear(x.float(), weight)
     scores = logits[:, :num_experts].sigmoid().add_(bias)
@@ -39,6 +56,42 @@ def route_tokens(
     log_sigmoid = functional.softplus(-chosen).neg_()
     weights = log_sigmoid.softmax(-1).mul_(scale)
     return ids, weights[:, :top_k], weights[:, top_k:]
+
+
+def _triton(
+    x: Tensor, weight: Tensor, bias: Tensor, top_k: int, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    from inkling_runtime.ops.kernels import router as kernels
+
+    return kernels.route_tokens(x, weight, bias, top_k, scale)
+
+
+def _native(
+    x: Tensor, weight: Tensor, bias: Tensor, top_k: int, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    tokens, rows, num_experts = x.shape[0], weight.shape[0], bias.shape[0]
+    x, weight, bias = x.contiguous(), weight.contiguous(), bias.contiguous()
+    logits = None if tokens <= MAX_NATIVE_TOKENS else functional.linear(x.float(), weight)
+    ids = torch.empty(tokens, top_k, dtype=torch.int64)
+    weights = torch.empty(tokens, top_k)
+    gammas = torch.empty(tokens, rows - num_experts)
+    arguments.kernel("route_tokens", x.dtype)(
+        x.data_ptr(),
+        weight.data_ptr(),
+        bias.data_ptr(),
+        None if logits is None else logits.data_ptr(),
+        tokens,
+        x.shape[1],
+        num_experts,
+        rows - num_experts,
+        top_k,
+        scale,
+        ids.data_ptr(),
+        weights.data_ptr(),
+        gammas.data_ptr(),
+        torch.get_num_threads(),
+    )
+    return ids, weights, gammas
 
 
 def route_tokens_reference(

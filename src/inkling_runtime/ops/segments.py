@@ -57,33 +57,3 @@ class Segments:
         """Index of each token's sequence, int64 [T]."""
         sequences = torch.arange(self.num_sequences, device=self.cu_seqlens.device)
         return torch.repeat_interleave(sequences, self._lengths, output_size=self.num_tokens)
-
-    @cached_property
-    def _history_rows(self) -> dict[int, tuple[Tensor, Tensor]]:
-        return {}
-
-    def history_rows(self, num_taps: int) -> tuple[Tensor, Tensor]:
-        """Return where a causal window of `num_taps` tokens finds its inputs.
-
-        Rows count into the B·(num_taps-1) rows of history, sequence after sequence, followed by
-        the T tokens themselves. The first tensor [num_taps, T] holds the row of each tap of each
-        token, the second [B, num_taps-1] the rows that are the history of the next step.
-        """
-        if num_taps not in self._history_rows:
-            self._history_rows[num_taps] = self._find_history_rows(num_taps)
-        return self._history_rows[num_taps]
-
-    def _find_history_rows(self, num_taps: int) -> tuple[Tensor, Tensor]:
-        device, back = self.cu_seqlens.device, num_taps - 1
-        history = self.num_sequences * back
-        starts = self.cu_seqlens[:-1].long()
-        sequence = self.sequence_of_token
-        index = torch.arange(self.num_tokens, device=device) - starts[sequence]
-        taps = index + torch.arange(-back, 1, device=device)[:, None]
-        taps = torch.where(
-            taps < 0, sequence * back + back + taps, history + starts[sequence] + taps
-        )
-        tails = self._lengths[:, None] + torch.arange(-back, 0, device=device)
-        own_history = torch.arange(self.num_sequences, device=device)[:, None] * back + back
-        tails = torch.where(tails < 0, own_history + tails, history + starts[:, None] + tails)
-        return taps, tails

@@ -23,14 +23,18 @@ class TokenAdapters:
     """(adapter id, rows of its tokens) in ascending order of ids, without -1."""
 
     @classmethod
-    def from_ids(cls, ids: Sequence[int], device: torch.device) -> "TokenAdapters":
-        """Return the groups of adapter ids given per token."""
+    def from_ids(
+        cls, ids: Sequence[int], device: torch.device, tensor: Tensor | None = None
+    ) -> "TokenAdapters":
+        """Return the groups of adapter ids given per token; `tensor` is the ids if it exists."""
         rows: dict[int, list[int]] = {}
         for row, adapter in enumerate(ids):
             if adapter != NO_ADAPTER:
                 rows.setdefault(adapter, []).append(row)
         groups = tuple((adapter, _as_index(rows[adapter], device)) for adapter in sorted(rows))
-        return cls(torch.tensor(ids, dtype=torch.int64, device=device), groups)
+        if tensor is None:
+            tensor = torch.tensor(ids, dtype=torch.int64, device=device)
+        return cls(tensor, groups)
 
 
 def _as_index(rows: list[int], device: torch.device) -> slice | Tensor:

@@ -1,0 +1,45 @@
+"""Our side of bench_generate.py: `LLM`, the adapter read from PEFT's folder like any other."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from inkling_runtime.adapter.adapter import read_adapter, require_understood
+from inkling_runtime.adapter.arrays import CONTENTS
+from inkling_runtime.adapter.load_factors import LazyFactors
+from inkling_runtime.adapter.site_pairs import gather_pairs
+from inkling_runtime.llm import LLM, Request, SamplingParams
+from inkling_runtime.ops.native import library
+
+NAME = "adapter"
+
+
+class Side:
+    """An `LLM`, all else than device and dtype by default."""
+
+    def load(self, model: str, dtype: str, adapter: str | None) -> dict[str, Any]:
+        """Load a model and, if there is one, its adapter."""
+        note = library.enable("auto")
+        self.llm = LLM(Path(model), device="cpu", dtype=dtype)
+        if adapter is not None:
+            read = read_adapter(Path(adapter))
+            require_understood(read)
+            pairs = gather_pairs(read, self.llm.spec, CONTENTS)
+            self.llm.load_adapter(NAME, LazyFactors(pairs, self.llm.spec))
+        notes = [*self.llm.notes, *([note] if note else [])]
+        return {"threads": torch.get_num_threads(), "notes": notes}
+
+    def logits(self, prompt: list[int], is_adapted: bool) -> torch.Tensor:
+        """Return the logits after every token, fp32 [T, V]."""
+        return self.llm.logits(prompt, NAME if is_adapted else None)
+
+    def stamps(
+        self, prompts: list[list[int]], new_tokens: int, is_adapted: bool
+    ) -> list[tuple[int, float]]:
+        """Continue all prompts; return the prompt's index and the time of every token."""
+        sampling = SamplingParams(max_tokens=new_tokens, temperature=0)
+        adapter = NAME if is_adapted else None
+        requests = [Request(prompt, sampling, adapter) for prompt in prompts]
+        return [(event.request, time.perf_counter()) for event in self.llm.stream(requests)]

@@ -1,0 +1,1 @@
+"""The parts of `gpu.py`: one layer of Inkling's real size, what is checked and timed of it."""

@@ -1,0 +1,64 @@
+"""From a model's folder to an executor: the same on every rank, which holds its part."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from inkling_runtime.adapter.model_spec import ModelSpec
+from inkling_runtime.adapter.sites import HEAD_SITE, Site
+from inkling_runtime.engine.executor import Executor
+from inkling_runtime.lora.adapter_table import AdapterTable
+from inkling_runtime.lora.load import Cut
+from inkling_runtime.model.checkpoint import load_checkpoint
+from inkling_runtime.model.inkling import Inkling
+from inkling_runtime.model.parameters import dimensions
+from inkling_runtime.model.ranks import ALONE, Ranks
+from inkling_runtime.model.shard import Shard
+from inkling_runtime.ops.native import library
+from inkling_runtime.ops.native.library import CompileMode
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOrder:
+    """Which model is to be built, and how."""
+
+    folder: Path
+    spec: ModelSpec
+    device: torch.device
+    dtype: torch.dtype
+    num_slots: int
+    """Adapters on the device at a time."""
+    compile_mode: CompileMode
+    """Whether the compiled CPU kernels are used."""
+
+
+def build_executor(order: ModelOrder, ranks: Ranks = ALONE) -> Executor:
+    """Return an executor of a model, or of one rank's part of it; it has no cache yet.
+
+    Raises:
+        InklingError: the checkpoint is not the model's, or the kernels are asked for in vain.
+    """
+    spec, shard = order.spec, ranks.shard
+    notes = []
+    if order.device.type == "cpu" and (note := library.enable(order.compile_mode)):
+        notes.append(note)
+    checkpoint = load_checkpoint(order.folder, spec, order.device, order.dtype, shard)
+    adapters = AdapterTable(spec, order.num_slots, order.device, order.dtype, _cut_of(spec, shard))
+    local = replace(spec, layers=tuple(shard.local_layer(layer) for layer in spec.layers))
+    model = Inkling(spec, checkpoint.weights, ranks)
+    return Executor(model, adapters, local, [*notes, *checkpoint.notes])
+
+
+def _cut_of(spec: ModelSpec, shard: Shard) -> Cut | None:
+    """Return how the factors of an adapter are cut for a rank; None: not at all."""
+    if shard.size == 1:
+        return None
+
+    def cut(site: Site, a: NDArray[Any], b: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        layer = None if site == HEAD_SITE else spec.layers[site.layer]
+        return shard.cut_factors(site.kind, a, b, dimensions(spec, layer))
+
+    return cut
