@@ -11,7 +11,6 @@ from inkling_runtime.adapter.arrays import CONTENTS
 from inkling_runtime.adapter.load_factors import LazyFactors
 from inkling_runtime.adapter.site_pairs import gather_pairs
 from inkling_runtime.llm import LLM, Request, SamplingParams
-from inkling_runtime.ops.native import library
 
 NAME = "adapter"
 
@@ -21,15 +20,13 @@ class Side:
 
     def load(self, model: str, dtype: str, adapter: str | None) -> dict[str, Any]:
         """Load a model and, if there is one, its adapter."""
-        note = library.enable("auto")
         self.llm = LLM(Path(model), device="cpu", dtype=dtype)
         if adapter is not None:
             read = read_adapter(Path(adapter))
             require_understood(read)
             pairs = gather_pairs(read, self.llm.spec, CONTENTS)
             self.llm.load_adapter(NAME, LazyFactors(pairs, self.llm.spec))
-        notes = [*self.llm.notes, *([note] if note else [])]
-        return {"threads": torch.get_num_threads(), "notes": notes}
+        return {"threads": torch.get_num_threads(), "notes": list(self.llm.notes)}
 
     def logits(self, prompt: list[int], is_adapted: bool) -> torch.Tensor:
         """Return the logits after every token, fp32 [T, V]."""

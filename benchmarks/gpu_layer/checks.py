@@ -250,7 +250,7 @@ def _router(case: Case) -> Compared:
         got = route_tokens(x, *rest)
     with float64():
         want = route_tokens_reference(x.double(), *rest)
-    for name, one, other in zip(("ids", "weights", "gammas"), got, want, strict=True):
+    for name, one, other in zip(("ids (bits)", "weights", "gammas"), got, want, strict=True):
         yield f"route_tokens, {name}", one, other
 
 

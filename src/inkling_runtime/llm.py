@@ -57,7 +57,8 @@ class LLM:
         max_batch_tokens: tokens per step; longer prompts are read in several.
         max_sequences: requests that run at a time; others wait.
         max_loras: adapters on the device at a time; others are loaded when they are needed.
-        cache_memory: bytes for keys, values and states; `auto`: what is sensible here.
+        cache_memory: bytes for keys, values and states on the CPU or on each GPU; `auto`: what is
+            sensible here.
         block_size: tokens per block of the cache.
         reuse_prefixes: whether a prompt that begins like an earlier one goes on from there.
         tensor_parallel: processes of this machine that hold the model together.
@@ -104,7 +105,10 @@ class LLM:
         self._executor = executor
         self._finalizer = weakref.finalize(self, executor.close)
         needs = CacheNeeds(max_sequences, max_batch_tokens, block_size, self.dtype.itemsize)
-        sizes = plan_cache_sizes(self.spec, needs, self._cache_budget(cache_memory))
+        budget = self._cache_budget(cache_memory)
+        if self.device.type == "cpu":
+            budget //= tensor_parallel  # the ranks share one memory
+        sizes = plan_cache_sizes(executor.spec, needs, budget)
         executor.allocate(sizes)
         self._adapters = AdapterStore(executor, max_loras, self.spec)
         self._engine = Engine(

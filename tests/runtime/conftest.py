@@ -23,6 +23,12 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _built_kernels() -> None:
+    """Build the compiled kernels where that is possible: models of the tests are too small to."""
+    library.enable("auto")
+
+
 @pytest.fixture
 def native_kernels() -> Iterator[None]:
     """Let CPU tensors go to the compiled kernels."""

@@ -1,5 +1,7 @@
 """The base model computes what transformers computes, whatever the checkpoint's layout."""
 
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,15 @@ from tiny_models import (
 from transformers import InklingForCausalLM
 
 from inkling_runtime.llm import LLM, Request, SamplingParams
+from inkling_runtime.ops.backend import Backend, use_backend
 
 FP32_ERROR = 2e-6
+
+
+@pytest.fixture(autouse=True, params=["torch alone", "what the CPU has"])
+def _backend(request: pytest.FixtureRequest) -> Iterator[None]:
+    with use_backend(Backend.TORCH) if request.param == "torch alone" else nullcontext():
+        yield
 
 
 @pytest.mark.parametrize("chunk", [512, 7, 1])

@@ -23,6 +23,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))
         patch.delenv("CXX", raising=False)
+        library.enable("off")
         library.enable("on")
         library.enable("off")
     return folder / "inkling"
@@ -189,3 +190,18 @@ def test_a_cache_folder_that_cannot_be_written_is_named(cache: Path) -> None:
     assert f"the cache folder `{cache}` cannot be written: Not a directory" in note
     with pytest.raises(InklingError, match="cannot be written"):
         library.enable("on")
+
+
+def test_kernels_that_are_not_worth_building_are_used_only_if_they_are_there(
+    built: Path, cache: Path
+) -> None:
+    log = cache.parents[1] / "log"
+    make_quick_compiler(built, cache, "g++", log)
+    assert library.enable("auto", may_build=False) is None
+    assert not library.is_enabled()
+    assert not log.exists()
+    assert library.enable("auto") is None
+    library.enable("off")
+    assert library.enable("auto", may_build=False) is None
+    assert library.is_enabled()
+    assert log.read_text() == "run\n"

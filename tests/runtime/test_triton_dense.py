@@ -179,6 +179,25 @@ def test_expanded_deltas_equal_the_reference(splits: int, dtype: torch.dtype) ->
             assert torch.equal(y[row], before[row])
 
 
+def expert_parts(stop: int) -> list[LoraPart]:
+    """Return three parts of the same features, each of another expert's B."""
+    slots = site(8, stop, experts=(3, 3))
+    return [LoraPart(0, stop, slots, expert) for expert in range(3)]
+
+
+def test_parts_of_the_same_features_are_added_up() -> None:
+    y, delta = random(4, 9), pending(expert_parts(9), [0, 1, -1, 2])
+    want = expand_pending_reference(y, delta)
+    assert_close(expand_pending(y, delta), want)
+
+
+def test_parts_that_overlap_in_part_are_refused() -> None:
+    slots = site(8, 6)
+    delta = pending([LoraPart(0, 6, slots), LoraPart(3, 9, slots)], [0])
+    with pytest.raises(ValueError, match="0 to 6 and 3 to 9"):
+        expand_pending(random(1, 9), delta)
+
+
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 def test_an_adapter_of_infinite_factors_harms_only_its_own_tokens() -> None:
     slots = site(40, 9, ranks=(3, 2))
@@ -349,6 +368,16 @@ def test_pending_deltas_and_the_residual_add_no_launch(
 def assert_rows_without_adapter_equal(got: Tensor, plain: Tensor, ids: list[int]) -> None:
     rows = [row for row, adapter in enumerate(ids) if adapter == -1]
     assert torch.equal(got[rows], plain[rows])
+
+
+def test_deltas_of_several_experts_add_no_launch() -> None:
+    x, weight, state, plan = conv_case([3, 1], torch.float32)
+    delta = pending(expert_parts(CHANNELS), [0, 0, 0, 1])
+    want_state = state.clone()
+    with count_launches() as launches:
+        y = short_conv(x.clone(), weight, state, plan, pending=(delta,))
+    assert launches.total() == 1
+    assert_close(y, short_conv_reference(x, weight, want_state, plan, pending=(delta,)))
 
 
 def test_a_delta_of_a_part_of_the_channels_is_added_too() -> None:

@@ -21,6 +21,10 @@ from inkling_runtime.ops.native import library
 from inkling_runtime.ops.native.library import CompileMode
 
 
+BUILD_FROM = 256 << 20
+"""Bytes of weights from which a model gains more by compiled kernels than their building takes."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelOrder:
     """Which model is to be built, and how."""
@@ -42,14 +46,15 @@ def build_executor(order: ModelOrder, ranks: Ranks = ALONE) -> Executor:
         InklingError: the checkpoint is not the model's, or the kernels are asked for in vain.
     """
     spec, shard = order.spec, ranks.shard
-    notes = []
-    if order.device.type == "cpu" and (note := library.enable(order.compile_mode)):
-        notes.append(note)
     checkpoint = load_checkpoint(order.folder, spec, order.device, order.dtype, shard)
+    notes = list(checkpoint.notes)
+    if order.device.type == "cpu":
+        is_large = sum(weight.nbytes for weight in checkpoint.weights.values()) >= BUILD_FROM
+        notes += filter(None, [library.enable(order.compile_mode, may_build=is_large)])
     adapters = AdapterTable(spec, order.num_slots, order.device, order.dtype, _cut_of(spec, shard))
     local = replace(spec, layers=tuple(shard.local_layer(layer) for layer in spec.layers))
     model = Inkling(spec, checkpoint.weights, ranks)
-    return Executor(model, adapters, local, [*notes, *checkpoint.notes])
+    return Executor(model, adapters, local, notes)
 
 
 def _cut_of(spec: ModelSpec, shard: Shard) -> Cut | None:

@@ -94,7 +94,9 @@ class DecodeGraphs:
         self._cache = cache
         self._adapters = adapters
         self._record = record or CudaRecorder()
-        self._is_on = record is not None or model.device.type == "cuda"
+        # Whether collectives of several ranks can be captured has never been tried.
+        is_alone = model.ranks.others is None
+        self._is_on = record is not None or (model.device.type == "cuda" and is_alone)
         self._graphs: OrderedDict[Hashable, _Graph] = OrderedDict()
         self._signature: tuple[int, Hashable] = (-1, None)
 

@@ -14,6 +14,7 @@ from inkling_runtime.adapter.model_spec import ModelSpec
 from inkling_runtime.adapter.sites import Site
 from inkling_runtime.cache.cache_tensors import CacheSizes, CacheTensors, LayerCache
 from inkling_runtime.engine.batch import BatchBuilder
+from inkling_runtime.engine.cuda_graph import DecodeGraphs
 from inkling_runtime.engine.step_input import StepInput
 from inkling_runtime.lora.adapter_table import AdapterTable
 from inkling_runtime.model.inkling import Inkling
@@ -36,21 +37,27 @@ class Executor:
         self.model = model
         self.adapters = adapters
         self.notes = notes
-        self._spec = spec
+        self.spec = spec
         self._layers: list[LayerCache] = []
+        self._graphs: DecodeGraphs | None = None
         self._batches = BatchBuilder(model.device)
         self._hidden: Tensor | None = None
 
     def allocate(self, sizes: CacheSizes) -> None:
         """Make the cache; before the first step."""
-        cache = CacheTensors(self._spec, sizes, self.model.device, self.adapters.dtype)
+        cache = CacheTensors(self.spec, sizes, self.model.device, self.adapters.dtype)
         self._layers = cache.layers
+        self._graphs = DecodeGraphs(self.model, cache, self.adapters)
 
     @torch.inference_mode()
     def forward(self, step: StepInput) -> None:
         """Compute a step; its hidden states stay until the next one, for `logits`."""
-        batch = self._batches.build(step)
-        self._hidden = self.model.forward(batch, self._layers, self.adapters.layers)
+        assert self._graphs is not None
+        hidden = self._graphs.forward(step)
+        if hidden is None:
+            batch = self._batches.build(step)
+            hidden = self.model.forward(batch, self._layers, self.adapters.layers)
+        self._hidden = hidden
 
     @torch.inference_mode()
     def logits(self, rows: Sequence[int], adapters: Sequence[int]) -> Tensor:

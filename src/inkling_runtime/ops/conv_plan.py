@@ -22,7 +22,10 @@ class ConvPlan:
     read_slots: Tensor
     """int64 [B]: the state before each sequence's first token of this step."""
     write_slots: Tensor
-    """int64 [W], distinct: first those of the B sequences' ends, then those of earlier points."""
+    """int64 [W], distinct: first those of the B sequences' ends, then those of earlier points.
+
+    A slot that is read is written, if at all, as the end of the one sequence that reads it.
+    """
     write_sequences: Tensor
     """int64 [W]: the sequence of each written state."""
     write_ends: Tensor

@@ -74,7 +74,7 @@ def _triton(
 
     inlined = []
     for delta in pending:
-        if [(part.start, part.stop) for part in delta.parts] == [(0, x.shape[1])]:
+        if all((part.start, part.stop) == (0, x.shape[1]) for part in delta.parts):
             inlined.append(delta)
         else:
             x = expand_pending(x, delta)

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from inkling_runtime.adapter.model_spec import ModelSpec
 from inkling_runtime.cache.cache_tensors import CacheSizes
 from inkling_runtime.engine.build import ModelOrder
 from inkling_runtime.engine.step_input import StepInput
@@ -66,6 +67,11 @@ class ParallelExecutor:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def spec(self) -> ModelSpec:
+        """Sizes of rank 0's part of the model; the others' are the same."""
+        return self._local.spec
 
     @property
     def notes(self) -> Sequence[str]:

@@ -9,6 +9,7 @@ loaded.
 
 from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -132,7 +133,10 @@ def lora_expand_kernel(
     BLOCK_T: tl.constexpr, BLOCK_C: tl.constexpr,
     BLOCK_R: tl.constexpr, ALIGNED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Add deltas to y in place; grid (token tiles, feature tiles of all sections)."""
+    """Add deltas to y in place; grid (token tiles, feature tiles of all sections).
+
+    `deltas` has a tuple for each section: no feature is in two of them.
+    """
     rows = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)
     row_mask = rows < num_tokens
     program = tl.program_id(1)
@@ -147,10 +151,10 @@ def lora_expand_kernel(
             mask = row_mask[:, None] & feature_mask[None, :]
             values = tl.load(places, mask=mask, other=0.0).to(tl.float32)
             values = add_deltas(
-                values, (deltas[i],), rows, row_mask, features, feature_mask, num_tokens,
+                values, deltas[i], rows, row_mask, features, feature_mask, num_tokens,
                 y.dtype.element_ty, BLOCK_R, ALIGNED, PRECISION,
             )  # fmt: skip
-            ids = tl.load(deltas[i].ids + rows, mask=row_mask, other=-1)
+            ids = tl.load(deltas[i][0].ids + rows, mask=row_mask, other=-1)
             tl.store(places, values, mask=mask & (ids >= 0)[:, None])
 
 
@@ -158,16 +162,20 @@ def expand(y: Tensor, pending: PendingDelta) -> None:
     """Add a pending delta to y [T, out] in place; rows without an adapter are not written."""
     assert y.stride(1) == 1
     block_t, block_c, num_warps = (16, 64, 4) if len(y) <= 256 else (64, 64, 8)
+    owners: dict[tuple[int, int], list[Delta]] = {}
+    for part, delta in zip(pending.parts, deltas_of(pending), strict=True):
+        owners.setdefault((part.start, part.stop), []).append(delta)
     sections, programs = [], 0
-    for part in pending.parts:
-        sections.append(_Section(part.start, part.stop, programs))
-        programs += triton.cdiv(part.stop - part.start, block_c)
+    for start, stop in owners:
+        sections.append(_Section(start, stop, programs))
+        programs += triton.cdiv(stop - start, block_c)
+    _require_apart(sections)
     launch(
         lora_expand_kernel,
         (triton.cdiv(len(y), block_t), programs),
         y,
         y.stride(0),
-        deltas_of(pending),
+        tuple(map(tuple, owners.values())),
         tuple(sections),
         len(y),
         BLOCK_T=block_t,
@@ -177,6 +185,17 @@ def expand(y: Tensor, pending: PendingDelta) -> None:
         num_warps=num_warps,
         num_stages=1,
     )
+
+
+def _require_apart(sections: Sequence[_Section]) -> None:
+    """Require that no two programs write the same feature."""
+    ordered = sorted(sections)
+    for first, second in pairwise(ordered):
+        if first.stop > second.start:
+            raise ValueError(
+                f"parts of a delta overlap, {first.start} to {first.stop} and {second.start} to "
+                f"{second.stop}; expected the same features or none in common"
+            )
 
 
 def deltas_of(pending: PendingDelta) -> tuple[Delta, ...]:

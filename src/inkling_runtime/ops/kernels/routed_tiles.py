@@ -222,12 +222,12 @@ def _tile_sizes(routes_per_expert: float, packed: bool) -> dict[str, Any]:
     """Return the tile sizes for a mean number of routes per expert; ROWS of gate and up together.
 
     With few routes the weights' bytes are what takes time, with many the products. Larger tiles
-    than these spill on sm_80.
+    than these spill on sm_80, and packed weights take more registers.
     """
+    sizes = {"ROWS": 64 if packed else 128, "COLUMNS": 64}
     if routes_per_expert <= 16:
-        rows = 64 if packed else 128
-        return {"TOKENS": 16, "ROWS": rows, "COLUMNS": 64, "num_warps": 4, "num_stages": 4}
-    return {"TOKENS": 64, "ROWS": 128, "COLUMNS": 64, "num_warps": 8, "num_stages": 3}
+        return {**sizes, "TOKENS": 16, "num_warps": 4, "num_stages": 4}
+    return {**sizes, "TOKENS": 64, "num_warps": 8, "num_stages": 3}
 
 
 VARIANTS: dict[str, Callable[[], object]] = {

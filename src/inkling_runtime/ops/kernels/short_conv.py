@@ -292,7 +292,7 @@ def convolve(
     residual: Tensor | None,
     pending: Sequence[PendingDelta],
 ) -> Tensor:
-    """Return the convolution of x plus its pending deltas, each of one site over all channels."""
+    """Return the convolution of x plus its pending deltas, all of whose parts are all channels."""
     num_tokens, num_channels = x.shape
     taps = weight.shape[0]
     assert x.stride(1) == 1

@@ -32,12 +32,14 @@ image, but one that is cut short would crash the process."""
 _loaded: ctypes.CDLL | None = None
 
 
-def enable(mode: CompileMode) -> str | None:
+def enable(mode: CompileMode, *, may_build: bool = True) -> str | None:
     """Switch the compiled kernels on or off.
 
     Args:
         mode: `auto` and `on` load the kernels, building them if the cache does not have them;
             `off` switches them off.
+        may_build: with `auto`, whether building them, which takes seconds, is worth it; if not,
+            they are used only if the cache has them.
 
     Returns:
         With `auto`, why they are not used; otherwise None.
@@ -52,7 +54,9 @@ def enable(mode: CompileMode) -> str | None:
     if _loaded is not None:
         return None
     try:
-        _loaded = _load()
+        _loaded = _load(may_build=may_build or mode == "on")
+    except _NotBuiltError:
+        return None
     except _UnavailableError as error:
         message = f"the compiled CPU kernels cannot be used: {error}"
         if mode == "on":
@@ -77,7 +81,11 @@ class _UnavailableError(Exception):
     """Why there is no library."""
 
 
-def _load() -> ctypes.CDLL:
+class _NotBuiltError(Exception):
+    """There is no library yet, and it is not to be built now."""
+
+
+def _load(*, may_build: bool) -> ctypes.CDLL:
     with as_file(files("inkling_runtime.ops.native") / "kernels") as folder:
         sources = sorted(folder.iterdir())
         cache, key = _cache_folder(), _key(sources)
@@ -90,6 +98,8 @@ def _load() -> ctypes.CDLL:
             library = _read(cache / name)
             if library is not None:
                 return library
+        if not may_build:
+            raise _NotBuiltError
         units = [source for source in sources if source.suffix == ".cpp"]
         return _build_first(compilers, units, cache, names)
 
