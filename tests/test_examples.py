@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.resources import files
@@ -45,6 +46,15 @@ def test_generate_in_python(tmp_path):
         "count-down: 4 3 2 1 0 99 98 97",
         "by-twos: 7 9 11 13 15 17 19 21",
     ]
+
+
+def test_the_code_of_the_runtime_guide_runs(tmp_path):
+    guide = (EXAMPLES.parent / "docs" / "runtime.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    assert len(blocks) == 2
+    (tmp_path / "guide.py").write_text("".join(blocks))
+    done = run(sys.executable, tmp_path / "guide.py", cwd=DEMO)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_convert_in_python(tmp_path):

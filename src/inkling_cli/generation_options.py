@@ -41,6 +41,10 @@ TopLogprobsOption = Annotated[
         "--top-logprobs", metavar="N", help="Tell the N most probable ids of each place (JSON)."
     ),
 ]
+PromptLogprobsOption = Annotated[
+    bool,
+    typer.Option("--prompt-logprobs", help="Tell the prompt's log-probabilities, too (JSON)."),
+]
 DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 DtypeOption = Annotated[str, typer.Option("--dtype", help="auto, float32 or bfloat16.")]
 TensorParallelOption = Annotated[
@@ -52,7 +56,7 @@ ExpertParallelOption = Annotated[
 ]
 CompileOption = Annotated[
     CompileMode,
-    typer.Option("--compile", help="Compiled CPU kernels; auto: where a C++ compiler is."),
+    typer.Option("--compile", help="Compiled CPU kernels; auto: if built before or worth it."),
 ]
 MaxLorasOption = Annotated[
     int,

@@ -1,6 +1,7 @@
 """`inkling generate --prompts`: from a file of prompts to a file of results."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
@@ -11,7 +12,7 @@ from inkling_cli.generation.results_file import ResultsFile
 from inkling_cli.generation.run_tasks import Tally, make_task_requests, run_tasks
 from inkling_cli.generation.tasks import Task, read_tasks
 from inkling_cli.output import Output
-from inkling_runtime.errors import InklingError
+from inkling_runtime.errors import InklingError, format_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,16 @@ class FileRun:
                 f"there are {len(self.chosen)} `--adapter` beside `--prompts`, expected one",
                 'let each line name its own: `{"adapter": "NAME", …}`',
             )
+        if self.results.exists() and self.prompts.exists():
+            self._require_apart(self.results)
         adapter = self.chosen[0] if self.chosen else None
         return read_tasks(self.prompts, self.adapters, adapter, sampling, effort), self.results
+
+    def _require_apart(self, results: Path) -> None:
+        if self.prompts.samefile(results):
+            raise InklingError(
+                f"`--prompts` and `--results` are the same file, `{results}`; expected two"
+            )
 
 
 def run_file(
@@ -69,23 +78,29 @@ def run_file(
         InklingError: the files are not what they should be, or the model cannot be loaded.
     """
     tasks, path = asked.read(sampling, effort)
-    results = ResultsFile(path, resume=asked.resume, overwrite=asked.overwrite)
-    try:
+    with closing(ResultsFile(path, resume=asked.resume, overwrite=asked.overwrite)) as results:
         done = results.find_done(tasks)
         left = [task for task in tasks if task.id not in done]
         tally = Tally(len(tasks), skipped=len(tasks) - len(left))
         if left:
-            _run(left, tally, load(), results, output)
-    finally:
-        results.close()
+            text_llm = load()
+            requests = make_task_requests(text_llm, left, asked.prompts)
+            results.begin()
+            _run(text_llm, left, requests, tally, results, output)
+        else:
+            results.begin()
     output.show(_render(tally, path), {"results": str(path), **asdict(tally)})
     return ExitCode.FINDINGS if tally.failed else ExitCode.CLEAN
 
 
 def _run(
-    tasks: Sequence[Task], tally: Tally, text_llm: Any, results: ResultsFile, output: Output
+    text_llm: Any,
+    tasks: Sequence[Task],
+    requests: Sequence[Any],
+    tally: Tally,
+    results: ResultsFile,
+    output: Output,
 ) -> None:
-    requests = make_task_requests(text_llm, tasks)
     begin = monotonic()
     try:
         with output.counted(tally.total, "prompts") as show:
@@ -96,6 +111,8 @@ def _run(
 
             run_tasks(text_llm, tasks, requests, tally, results.add, advance)
     except BaseException:
+        if not tally.skipped + tally.done:
+            raise
         output.note(
             f"{tally.skipped + tally.done} of {tally.total} results are in `{results.path}`; "
             "`--resume` goes on with the rest"
@@ -104,9 +121,9 @@ def _run(
 
 
 def _render(tally: Tally, path: Path) -> str:
-    parts = [f"{tally.done - tally.failed} prompts done"]
+    parts = [f"{format_count(tally.done - tally.failed, 'prompt')} done"]
     if tally.failed:
         parts.append(f"{tally.failed} could not be done (see `error` in their results)")
     if tally.skipped:
-        parts.append(f"{tally.skipped} were done before")
-    return f"{', '.join(parts)}; {tally.tokens} tokens in `{path}`"
+        parts.append(f"{tally.skipped} done before")
+    return f"{', '.join(parts)}; {format_count(tally.tokens, 'new token')} in `{path}`"

@@ -59,9 +59,17 @@ class TextLLM:
         """Return the token ids of a text.
 
         Raises:
-            InklingError: the model has no tokenizer.
+            InklingError: the model has no tokenizer, or the text is none.
         """
-        return self._require_tokenizer().encode(text)
+        tokenizer = self._require_tokenizer()
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise InklingError(
+                f"the text has no character at place {error.start}, but {text[error.start]!r}; "
+                "expected Unicode text"
+            ) from error
+        return tokenizer.encode(text)
 
     def encode_chat(self, messages: Sequence[Mapping[str, Any]], effort: float) -> list[int]:
         """Return the token ids of chat messages.
@@ -72,7 +80,7 @@ class TextLLM:
         if not isinstance(self.tokenizer, InklingTokenizer):
             raise InklingError(
                 f"`{self.model}` does not have Inkling's vocabulary, which chat prompts need",
-                "pass `--prompt TEXT` or `--prompt-ids IDS`",
+                "give the prompt as a text or as token ids",
             )
         return render_chat(messages, effort)
 
@@ -129,7 +137,7 @@ class TextLLM:
         if self.tokenizer is None:
             raise InklingError(
                 f"`{self.model}` has no `tokenizer.json` and not Inkling's vocabulary",
-                "pass token ids with `--prompt-ids`",
+                "give the prompt as token ids (`--prompt-ids`)",
             )
         return self.tokenizer
 

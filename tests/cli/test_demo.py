@@ -22,6 +22,7 @@ def test_the_demo_is_small_and_whole(tmp_path, capsys):
         "model/config.json",
         "model/model.safetensors",
         "model/tokenizer.json",
+        "prompts.jsonl",
         "serve.sh",
     ]
     assert sum(path.stat().st_size for path in (tmp_path / "d").rglob("*")) < 5_000_000

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from inkling_cli.generation.asked import Prompt, Run
+from inkling_cli.generation.asked import Prompt, Run, plan_adapter
 from inkling_cli.generation.run import load_model, make_requests, make_sampling, run_prompts
 from inkling_cli.main import main
+from inkling_runtime.adapter.model_spec import read_model_spec
+from inkling_runtime.adapter.sites import SiteKind
 
 DEMO = Path(str(files("inkling_cli") / "demo_data"))
 MODEL, ADAPTERS = DEMO / "model", DEMO / "adapters"
@@ -65,6 +67,20 @@ def test_a_converted_adapter_says_the_same(run, tmp_path, capsys, dialect):
     assert main([*words, "--model", str(MODEL), "-o", str(tmp_path / "out")]) == 0
     capsys.readouterr()
     assert run("--lora", tmp_path / "out", "--prompt", "3 4 5")[1] == f"{DOWN}\n"
+
+
+def test_factors_that_a_dialect_repeats_for_every_expert_are_loaded_once(tmp_path, capsys):
+    words = ["convert-adapter", str(ADAPTERS / "count-down"), "--to", "peft"]
+    assert main([*words, "--model", str(MODEL), "-o", str(tmp_path / "out")]) == 0
+    spec = read_model_spec(MODEL)
+    plan = plan_adapter("down", tmp_path / "out", spec, None, False)
+    text_llm = load_model(MODEL, [plan], "auto", print, {"device": "cpu"})
+    gates = [site for site in plan.applied if site.kind is SiteKind.ROUTED_GATE]
+    assert gates
+    for site in gates:
+        pair = text_llm.llm._executor.adapters.layers[site.layer][site.kind][0]
+        assert plan.applied[site].a.shape[0] > 1
+        assert len(pair.a) == 1
 
 
 def test_several_adapters_run_in_one_batch(run):
@@ -135,6 +151,32 @@ def test_json_holds_the_whole_completion(run):
     assert max(completion["logprobs"]) <= 0
 
 
+def test_json_tells_what_else_was_probable_and_what_the_prompt_was(run):
+    words = ("--prompt", "3 4 5", "--output-format", "json")
+    (plain,) = json.loads(run(*words)[1])["completions"]
+    (asked,) = json.loads(run(*words, "--top-logprobs", "2", "--prompt-logprobs")[1])["completions"]
+    assert plain["top_logprobs"] is plain["prompt_logprobs"] is None
+    assert asked["logprobs"] == plain["logprobs"]
+    assert [len(top) for top in asked["top_logprobs"]] == [2] * 8
+    assert [top[0] for top in asked["top_logprobs"]] == [
+        list(one) for one in zip(plain["token_ids"], plain["logprobs"], strict=True)
+    ]
+    assert len(asked["prompt_logprobs"]) == 2
+    scored = run(*words, "--prompt-logprobs", "--max-tokens", "0")[1]
+    (alone,) = json.loads(scored)["completions"]
+    assert (alone["token_ids"], alone["prompt_logprobs"]) == ([], asked["prompt_logprobs"])
+
+
+def test_an_error_of_one_prompt_names_it_and_the_others_are_run(run):
+    long = " ".join(["3"] * 600)
+    code, out, err = run("--prompt", long, "--prompt", "3 4 5")
+    assert code == 2
+    assert f"[base] 3 4 5\n{BASE}\n" in out
+    assert err.startswith("error: [base] 3 3 3")
+    assert "…: the prompt has 600 tokens, the model reads at most 512" in err
+    assert len(err) < 200
+
+
 def test_a_stop_id_ends_the_text_and_is_not_shown(run):
     assert run("--prompt", "3 4 5", "--stop-id", "9")[1] == "6 7 8\n"
 
@@ -151,7 +193,7 @@ def test_token_ids_go_in_and_come_out(run, tmp_path):
     assert run("--prompt-ids", "3 4 5", model=tmp_path / "m")[1] == f"{BASE}\n"
     code, _, err = run("--prompt", "3 4 5", model=tmp_path / "m")
     assert code == 2
-    assert "pass token ids with `--prompt-ids`" in err
+    assert "as token ids (`--prompt-ids`)" in err
 
 
 @pytest.mark.parametrize(
@@ -168,6 +210,8 @@ def test_token_ids_go_in_and_come_out(run, tmp_path):
         (["--prompt", "3", "--compare"], "`--compare` needs an adapter"),
         (["--prompt", "3", "--lora", "nowhere"], "`nowhere` does not exist"),
         (["--prompt", "3", "--adapter", "x"], "`--adapter x` is not loaded"),
+        (["--prompt", "3", "--effort", "mad"], "the effort is `mad`"),
+        (["--prompt", "3 \udcff"], "has no character at place 2"),
     ],
 )
 def test_what_cannot_be_done_is_said(run, words, message):
@@ -191,6 +235,26 @@ def test_ctrl_c_ends_it_with_130():
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err == b""
+
+
+def test_ctrl_c_while_torch_is_imported_is_not_lost():
+    # Torch imports numpy in C and clears whatever is raised within.
+    program = """
+import os, signal, sys
+from inkling_cli.main import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+imports = []
+def hook(event, arguments):
+    if event == "import":
+        imports.append(arguments[0])
+        if "numpy" in imports and len(imports) == imports.index("numpy") + 12:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.addaudithook(hook)
+sys.exit(main(sys.argv[1:]))
+"""
+    words = ["generate", str(MODEL), "--prompt", "3 4 5", "--max-tokens", "2"]
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
 def test_tokens_are_written_as_they_are_made():

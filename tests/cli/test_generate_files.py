@@ -51,7 +51,7 @@ def as_line(fields):
 
 
 def read(path):
-    return {one["id"]: one for one in map(json.loads, path.read_text().splitlines())}
+    return {one["id"]: one for one in map(json.loads, path.read_text().split("\n")[:-1])}
 
 
 def test_every_line_gets_a_result_by_its_own_adapter_and_sampling(run, tmp_path):
@@ -85,18 +85,18 @@ def test_going_on_does_what_is_left_and_keeps_what_is_done(run, tmp_path):
     path.write_text("".join(lines[:2]) + lines[2][:25])
     code, out, _ = run(*LINES, words=["--resume"])
     assert code == 0
-    assert "2 prompts done, 2 were done before" in out
+    assert "2 prompts done, 2 done before" in out
     assert path.read_text().splitlines(keepends=True)[:2] == lines[:2]
     assert {name: result["text"] for name, result in read(path).items()} == TEXTS
     code, out, _ = run(*LINES, words=["--resume"])
-    assert "0 prompts done, 4 were done before" in out
+    assert "0 prompts done, 4 done before" in out
 
 
 def test_a_request_that_cannot_be_done_is_told_and_done_again_later(run, tmp_path):
     long = {"id": "long", "prompt": "3 4 5", "max_tokens": 10**6}
     code, out, _ = run(long, *LINES[:1], loras=[])
     assert code == 1
-    assert "1 prompts done, 1 could not be done" in out
+    assert "1 prompt done, 1 could not be done" in out
     results = read(tmp_path / "out.jsonl")
     assert results["long"]["finish_reason"] == "error"
     assert "the model reads at most" in results["long"]["error"]
@@ -136,6 +136,90 @@ def test_a_file_that_is_no_results_is_never_changed(run, tmp_path):
     assert path.read_text() == "my notes\n"
 
 
+def test_what_is_there_stays_if_the_run_cannot_begin(run, tmp_path):
+    assert run(LINES[0])[0] == 0
+    before = (tmp_path / "out.jsonl").read_bytes()
+    chat = {"messages": [{"role": "user", "content": "3"}], "adapter": "base"}
+    for how in ("--overwrite", "--resume"):
+        code, _, err = run(LINES[0], chat, words=[how])
+        assert code == 2
+        assert f"`{tmp_path / 'in.jsonl'}`, line 2: `{MODEL}` does not have" in err
+        assert (tmp_path / "out.jsonl").read_bytes() == before
+
+
+def test_the_prompts_are_never_overwritten_by_their_results(run, tmp_path):
+    for how in ("--overwrite", "--resume"):
+        code, _, err = run(LINES[0], words=[how], results="in.jsonl")
+        assert code == 2
+        assert "are the same file" in err
+        assert (tmp_path / "in.jsonl").read_text() == as_line(LINES[0])
+
+
+def test_results_go_to_a_regular_file_in_a_folder_that_is_there(run, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for results, message in {
+        "no/out.jsonl": f"the folder `{tmp_path / 'no'}` of `out.jsonl` does not exist",
+        "pipe": "is not a regular file",
+        ".": "is not a regular file",
+    }.items():
+        code, out, err = run(LINES[0], words=["--overwrite"], results=results)
+        assert (code, out) == (2, "")
+        assert message in err
+
+
+def test_a_character_that_was_torn_is_dropped_with_its_line(run, tmp_path):
+    lines = [LINES[0], {**LINES[0], "id": "zwölf"}]
+    assert run(*lines)[0] == 0
+    path = tmp_path / "out.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: whole.index("ö".encode()) + 1])
+    assert run(*lines, words=["--resume"])[0] == 0
+    assert path.read_bytes() == whole
+
+
+def test_a_folder_that_takes_no_new_file_is_told_and_results_stay(run, tmp_path):
+    assert run(LINES[0])[0] == 0
+    path = tmp_path / "out.jsonl"
+    torn = path.read_bytes() + b'{"id": "sec'
+    path.write_bytes(torn)
+    (tmp_path / ".out.jsonl.new").mkdir()
+    code, _, err = run(LINES[0], words=["--resume"])
+    assert code == 2
+    assert f"`{path}` cannot be written" in err
+    assert path.read_bytes() == torn
+
+
+def test_a_torn_line_goes_even_if_nothing_is_left_to_do(run, tmp_path):
+    assert run(LINES[0])[0] == 0
+    path = tmp_path / "out.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"id": "sec')
+    assert run(LINES[0], words=["--resume"])[0] == 0
+    assert path.read_bytes() == whole
+
+
+def test_strange_characters_come_back_as_they_were(run, tmp_path):
+    labels = ["3\u2028 4", "\ud800"]
+    assert run({"id": 1, "prompt": labels[0]}, {"id": labels[1], "prompt": "3"}, loras=())[0] == 0
+    results = read(tmp_path / "out.jsonl")
+    assert {results[1]["prompt"], results["\ud800"]["id"]} == set(labels)
+    lines = {"id": 1, "prompt": labels[0]}, {"id": labels[1], "prompt": "3"}
+    code, out, _ = run(*lines, loras=(), words=["--resume"])
+    assert "0 prompts done, 2 done before" in out
+    code, _, err = run({"prompt": labels[1]}, loras=(), results="other.jsonl")
+    assert code == 2
+    assert "line 1: the text has no character at place 0" in err
+
+
+def test_log_probabilities_are_told_to_those_who_ask(run, tmp_path):
+    asked = {"id": "asked", "prompt_logprobs": True, "top_logprobs": 3}
+    assert run({**LINES[0], **asked}, LINES[1])[0] == 0
+    results = read(tmp_path / "out.jsonl")
+    assert len(results["asked"]["prompt_logprobs"]) == 2
+    assert [len(top) for top in results["asked"]["top_logprobs"]] == [3] * 8
+    assert results[2]["prompt_logprobs"] is results[2]["top_logprobs"] is None
+
+
 def test_two_runs_do_not_write_to_one_file(run, tmp_path):
     with (tmp_path / "out.jsonl").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -151,6 +235,7 @@ BROKEN = {
     "no prompt": ({"id": 1}, "none of `prompt`"),
     "two prompts": ({"prompt": "3", "prompt_ids": [3]}, "`prompt` and `prompt_ids`"),
     "wrong type": ({"prompt": "3", "max_tokens": "8"}, '`max_tokens` is "8"'),
+    "a number is no flag": ({"prompt": "3", "prompt_logprobs": 1}, "expected true or false"),
     "true is no number": ({"prompt": "3", "seed": True}, "`seed` is true"),
     "wrong items": ({"prompt_ids": [3, "4"]}, '`prompt_ids` holds "4"'),
     "unknown adapter": ({"prompt": "3", "adapter": "up"}, "the adapter `up` is not loaded"),
@@ -166,7 +251,7 @@ def test_a_wrong_line_is_told_with_its_number_and_nothing_is_run(run, tmp_path, 
     assert (code, out) == (2, "")
     assert message in err
     assert "line 3" in err
-    assert (tmp_path / "out.jsonl").exists() is ("top_p" in message)
+    assert not (tmp_path / "out.jsonl").exists()
 
 
 def test_an_id_that_comes_twice_is_refused(run):

@@ -275,6 +275,16 @@ def test_a_request_of_no_tokens_only_scores_its_prompt(llm: LLM) -> None:
     assert completion.prompt_logprobs == llm.log_probs(prompt).tolist()
 
 
+@pytest.mark.parametrize("max_tokens", [0, 3])
+def test_the_first_event_of_a_stream_tells_of_the_prompt(llm: LLM, max_tokens: int) -> None:
+    prompt = random_ids(20)
+    params = replace(GREEDY, max_tokens=max_tokens, prompt_logprobs=True)
+    first, *others = llm.stream([prompt], params)
+    assert first.prompt_logprobs == llm.log_probs(prompt).tolist()
+    assert [event.prompt_logprobs for event in others] == [None] * (max_tokens - 1 if others else 0)
+    assert next(llm.stream([prompt], GREEDY)).prompt_logprobs is None
+
+
 def test_the_most_probable_ids_are_told_with_each_token(llm: LLM) -> None:
     prompt = random_ids(9)
     params = replace(GREEDY, max_tokens=3, top_logprobs=4)

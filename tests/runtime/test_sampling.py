@@ -69,6 +69,12 @@ def test_the_ends_of_the_range_of_draws_give_possible_tokens(
     assert math.isfinite(logprob)
 
 
+@pytest.mark.parametrize("temperature", [5e-324, 1e-300])
+def test_no_temperature_is_too_small(temperature: float) -> None:
+    ids, _ = sample(LOGITS - 7, [SamplingParams(temperature=temperature)], [0.99])
+    assert ids == [1]
+
+
 def test_a_tiny_temperature_is_greedy() -> None:
     assert frequencies(SamplingParams(temperature=1e-30))[1] == 1
 

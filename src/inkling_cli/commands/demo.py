@@ -26,7 +26,8 @@ def demo(
     """Write a small model and adapters to try things on.
 
     The base model counts up; one adapter makes it count down, the other count by twos. Beside
-    them lies a launch file with typical mistakes. The commands to try are printed.
+    them lie a launch file with typical mistakes and a file of prompts. The commands to try are
+    printed.
     """
     require_new(folder, overwrite, marker="serve.sh")
     with as_file(files("inkling_cli") / "demo_data") as data, new_folder(folder, overwrite) as new:

@@ -32,6 +32,7 @@ from inkling_cli.generation_options import (
     MaxLorasOption,
     MaxSequencesOption,
     MaxTokensOption,
+    PromptLogprobsOption,
     SeedOption,
     StopIdOption,
     StopOption,
@@ -51,7 +52,6 @@ from inkling_runtime.errors import InklingError
 EXAMPLES = (
     'inkling generate MODEL --lora ADAPTER --prompt "3 4 5"',
     'inkling generate MODEL --lora a=DIR --lora b=DIR --adapter b --chat "Hello" --effort low',
-    'inkling generate MODEL --lora ADAPTER --prompt "3 4 5" --compare',
     "inkling generate MODEL --lora ADAPTER --prompts in.jsonl --results out.jsonl --resume",
 )
 
@@ -111,6 +111,7 @@ def generate(
     stop: StopOption = None,
     stop_id: StopIdOption = None,
     top_logprobs: TopLogprobsOption = 0,
+    prompt_logprobs: PromptLogprobsOption = False,
     effort: Annotated[
         str, typer.Option(help="Thinking effort of chat prompts: none … max, or 0 to 0.99.")
     ] = "high",
@@ -135,7 +136,7 @@ def generate(
     """Generate text with a base model and LoRA adapters.
 
     An adapter of which a part would not be applied is refused. Several prompts and adapters run
-    together in one batch.
+    together in one batch; many of them come from a file and go to one (--prompts, --results).
     """
     output = Output("generate", output_format)
     sampling: dict[str, Any] = {
@@ -147,6 +148,7 @@ def generate(
         "stop": tuple(stop or ()),
         "stop_ids": tuple(stop_id or ()),
         "top_logprobs": top_logprobs,
+        "prompt_logprobs": prompt_logprobs,
     }
     engine = EngineOptions(
         device, dtype, tp, ep, max_loras, max_batch_tokens, max_sequences, cache_memory
@@ -173,9 +175,10 @@ def generate(
     if not compare:
         completions = run_prompts(text_llm, runs, requests, output.write)
         output.show_data({"completions": completions})
-        errors = [one["error"] for one in completions if one["error"] is not None]
-        for error in errors:
-            output.show_error(error)
+        errors = [(r, one["error"]) for r, one in zip(runs, completions, strict=True)]
+        errors = [(run, error) for run, error in errors if error is not None]
+        for run, error in errors:
+            output.show_error(f"{run.heading}: {error}")
         return ExitCode.NOT_DONE if errors else ExitCode.CLEAN
     comparisons = compare_prompts(text_llm, runs, requests)
     output.show(render_comparisons(comparisons), {"comparisons": comparisons})

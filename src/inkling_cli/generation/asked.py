@@ -13,6 +13,7 @@ from inkling_cli.checks.adapter import AdapterSubject, Consumer, check_adapter, 
 from inkling_cli.checks.finding import Finding, Severity
 from inkling_runtime.adapter.adapter import read_adapter
 from inkling_runtime.adapter.model_spec import ModelSpec
+from inkling_runtime.adapter.shown import shown_text
 from inkling_runtime.adapter.site_pairs import SitePairs
 from inkling_runtime.errors import InklingError
 
@@ -36,6 +37,11 @@ class Run:
 
     prompt: Prompt
     adapter: str | None
+
+    @property
+    def heading(self) -> str:
+        """What stands above the reply; a long prompt is cut."""
+        return f"[{self.adapter or BASE}] {shown_text(self.prompt.label, 100)}"
 
 
 @dataclass(frozen=True, slots=True)

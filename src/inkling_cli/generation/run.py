@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from inkling_cli.generation.asked import AdapterPlan, Prompt, Run
 from inkling_cli.render.generation import LiveReplies, comparison_object
+from inkling_runtime.adapter.interrupts import interrupts_held
+from inkling_runtime.adapter.site_pairs import SitePairs, gather_sound_pairs
 from inkling_runtime.errors import InklingError
 from inkling_runtime.threads import settle_threads
 
@@ -37,7 +39,9 @@ def load_model(
     """
     settle_threads()
     try:
-        from inkling_runtime.text import TextLLM
+        # Torch's imports swallow a Ctrl-C here and there, and go on without what it broke.
+        with interrupts_held():
+            from inkling_runtime.text import TextLLM
     except ModuleNotFoundError as error:
         raise InklingError(
             f"`{error.name}` is not installed, `inkling generate` needs it",
@@ -49,8 +53,19 @@ def load_model(
     for sentence in text_llm.llm.notes:
         note(sentence)
     for plan in plans:
-        text_llm.llm.load_adapter(plan.name, LazyFactors(plan.applied, text_llm.llm.spec))
+        text_llm.llm.load_adapter(plan.name, LazyFactors(_found_shared(plan), text_llm.llm.spec))
     return text_llm
+
+
+def _found_shared(plan: AdapterPlan) -> SitePairs:
+    """Return what is applied, with factors that are the same for every expert as one.
+
+    Dialects that repeat them cost the memory and the time of all experts otherwise.
+    """
+    from inkling_runtime.adapter.arrays import CONTENTS
+
+    pairs, _ = gather_sound_pairs(plan.subject.adapter, plan.subject.spec, CONTENTS)
+    return {site: pairs[site] for site in plan.applied}
 
 
 def make_sampling(**values: Any) -> "SamplingParams":
@@ -83,10 +98,11 @@ def encode_prompt(text_llm: "TextLLM", prompt: Prompt, effort: str) -> Sequence[
     """
     from inkling_runtime.chat.prompt import parse_effort
 
+    level = parse_effort(effort)
     if prompt.ids is not None:
         return prompt.ids
     if prompt.messages is not None:
-        return text_llm.encode_chat(prompt.messages, parse_effort(effort))
+        return text_llm.encode_chat(prompt.messages, level)
     return text_llm.encode(prompt.text or "")
 
 
@@ -102,7 +118,7 @@ def run_prompts(
         InklingError: there is one request, and it cannot be done; of several the others go on.
     """
     forms = [form_of(run.prompt) for run in runs]
-    live = LiveReplies([f"[{run.adapter or 'base'}] {run.prompt.label}" for run in runs], write)
+    live = LiveReplies([run.heading for run in runs], write)
     events: list[list[TextEvent]] = [[] for _ in runs]
     for event in text_llm.stream(requests, forms):
         index = event.token.request
@@ -155,13 +171,17 @@ def completion_object(
 
     reply = join_pieces([piece for event in events for piece in event.pieces])
     tokens = [event for event in events if event.token.token_id is not None]
-    last = events[-1].token
+    first, last = events[0].token, events[-1].token
+    with_top = request.sampling.top_logprobs > 0
+    scores = first.prompt_logprobs
     return {
         "prompt": run.prompt.label,
         "adapter": run.adapter,
         "prompt_ids": list(request.prompt_ids),
         "token_ids": [event.token.token_id for event in tokens],
         "logprobs": [event.token.logprob for event in tokens],
+        "top_logprobs": [event.token.top_logprobs for event in tokens] if with_top else None,
+        "prompt_logprobs": None if scores is None else list(scores),
         "finish_reason": last.finish_reason,
         "error": None if last.error is None else last.error.message,
         "text": reply.text,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inkling_cli.generation.asked import Run
@@ -25,8 +26,8 @@ class Tally:
     tokens: int = 0
 
 
-def make_task_requests(text_llm: "TextLLM", tasks: Sequence[Task]) -> "list[Request]":
-    """Return the requests of tasks.
+def make_task_requests(text_llm: "TextLLM", tasks: Sequence[Task], path: Path) -> "list[Request]":
+    """Return the requests of the tasks of a file.
 
     Raises:
         InklingError: the model's vocabulary cannot take a prompt, or a value is out of range.
@@ -40,7 +41,9 @@ def make_task_requests(text_llm: "TextLLM", tasks: Sequence[Task]) -> "list[Requ
             sampling.require_valid()
             ids = encode_prompt(text_llm, task.prompt, task.effort)
         except InklingError as error:
-            raise InklingError(f"line {task.line}: {error.message}", error.hint) from error
+            raise InklingError(
+                f"`{path}`, line {task.line}: {error.message}", error.hint
+            ) from error
         requests.append(Request(ids, sampling, task.adapter))
     return requests
 

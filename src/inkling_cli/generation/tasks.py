@@ -45,13 +45,14 @@ class _Kind:
 
     def holds(self, value: Any) -> bool:
         """Whether a value is of this kind; true and false are no numbers."""
-        return isinstance(value, self.types) and not isinstance(value, bool)
+        return isinstance(value, self.types) and isinstance(value, bool) is (bool in self.types)
 
 
 _WHOLE = _Kind((int,), "a whole number")
 _NUMBER = _Kind((int, float), "a number")
 _TEXT = _Kind((str,), "a text")
 _LIST = _Kind((list,), "a list")
+_FLAG = _Kind((bool,), "true or false")
 
 _PROMPTS: Mapping[str, _Kind] = {"prompt": _TEXT, "messages": _LIST, "prompt_ids": _LIST}
 _SAMPLING: Mapping[str, _Kind] = {
@@ -63,6 +64,7 @@ _SAMPLING: Mapping[str, _Kind] = {
     "stop": _Kind((str, list), "a text or a list of texts"),
     "stop_ids": _LIST,
     "top_logprobs": _WHOLE,
+    "prompt_logprobs": _FLAG,
 }
 _OTHERS: Mapping[str, _Kind] = {
     "id": _Kind((str, int), "a text or a whole number"),

@@ -25,6 +25,11 @@ _STEPS: tuple[tuple[str, str], ...] = (
         "does it take effect?",
         'inkling generate model --lora adapters/by-twos --prompt "3 4 5" --max-tokens 8 --compare',
     ),
+    (
+        "a file of prompts, each with its adapter, in one batch",
+        "inkling generate model --lora adapters/count-down --lora adapters/by-twos "
+        "--prompts prompts.jsonl --results results.jsonl --max-tokens 8",
+    ),
 )
 
 

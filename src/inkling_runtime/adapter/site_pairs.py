@@ -75,14 +75,16 @@ def gather_pairs(adapter: Adapter, spec: ModelSpec | None, contents: Contents) -
     return dict(sorted(pairs.items()))
 
 
-def gather_sound_pairs(adapter: Adapter, spec: ModelSpec | None) -> tuple[SitePairs, str | None]:
-    """Return the factors of what is sound in any adapter, from headers alone.
+def gather_sound_pairs(
+    adapter: Adapter, spec: ModelSpec | None, contents: Contents = HEADERS_ONLY
+) -> tuple[SitePairs, str | None]:
+    """Return the factors of what is sound in any adapter, from headers alone by default.
 
     Where even the sound modules have no meaning together (an expert is missing, a width is told
     by the base model only), there are none, and the second value says why.
     """
     try:
-        return gather_pairs(sound_part(adapter), spec, HEADERS_ONLY), None
+        return gather_pairs(sound_part(adapter), spec, contents), None
     except InklingError as error:
         return {}, error.message
 

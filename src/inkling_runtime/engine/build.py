@@ -20,7 +20,6 @@ from inkling_runtime.model.shard import Shard
 from inkling_runtime.ops.native import library
 from inkling_runtime.ops.native.library import CompileMode
 
-
 BUILD_FROM = 256 << 20
 """Bytes of weights from which a model gains more by compiled kernels than their building takes."""
 
@@ -45,6 +44,8 @@ def build_executor(order: ModelOrder, ranks: Ranks = ALONE) -> Executor:
     Raises:
         InklingError: the checkpoint is not the model's, or the kernels are asked for in vain.
     """
+    if order.device.index is not None and order.device.type == "cuda":
+        torch.cuda.set_device(order.device)  # where kernels are launched
     spec, shard = order.spec, ranks.shard
     checkpoint = load_checkpoint(order.folder, spec, order.device, order.dtype, shard)
     notes = list(checkpoint.notes)

@@ -155,6 +155,7 @@ class CudaRecorder:
         self._pool: tuple[int, int] | None = None
 
     def __call__(self, compute: Callable[[], Tensor]) -> Replay:
+        """Return what repeats a computation over the same memory."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):

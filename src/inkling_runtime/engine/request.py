@@ -37,6 +37,9 @@ class TokenEvent:
     finish_reason: FinishReason | None
     """Set with the last event of a request."""
     top_logprobs: TopLogprobs = ()
+    prompt_logprobs: Sequence[float] | None = None
+    """log p of the prompt's second, third … token, if asked for: with the first event of a request
+    whose prompt was read."""
     error: InklingError | None = None
     """Why the request could not be done, where `finish_reason` is "error"."""
 
@@ -127,7 +130,7 @@ def require_valid(request: Request, spec: ModelSpec) -> None:
     if request.sampling.stop:
         raise InklingError(
             f"the stop string {request.sampling.stop[0]!r} cannot be found in token ids",
-            "use `TextLLM`, or stop at token ids with `stop_ids`",
+            "stop at token ids (`stop_ids`, `--stop-id`), or give the prompt as a text (`TextLLM`)",
         )
     total = len(request.prompt_ids) + request.sampling.max_tokens
     if total > spec.max_positions:

@@ -101,7 +101,8 @@ def log_probs_of(logits: Tensor, ids: Tensor) -> Tensor:
 def _pick(logits: Tensor, params: SamplingParams, draw: float) -> Tensor:
     """Return the id at which the cumulative probability passes `draw`."""
     values, ids = _candidates(logits, params)
-    probs = (values.double() / params.temperature).softmax(-1)
+    # The largest becomes 0 first: no temperature, however small, makes it infinite.
+    probs = ((values.double() - values.max()) / params.temperature).softmax(-1)
     if params.top_p < 1:
         probs *= probs.cumsum(-1) - probs < params.top_p
     cumulative = probs.cumsum(-1)

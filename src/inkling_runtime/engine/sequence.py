@@ -83,7 +83,9 @@ class Sequence:
             self.finish_reason = "stop"
         elif len(self.token_ids) == self.max_length:
             self.finish_reason = "length"
-        event = TokenEvent(self.index, token_id, logprob, self.finish_reason, top)
+        is_first = len(self.token_ids) == self.num_prompt + 1
+        scores = self._scores() if is_first else None
+        event = TokenEvent(self.index, token_id, logprob, self.finish_reason, top, scores)
         self._inbox.append(event)
 
     def add_scores(self, scores: list[Tensor]) -> None:
@@ -96,7 +98,9 @@ class Sequence:
     def end(self, reason: FinishReason, error: InklingError | None = None) -> None:
         """End without another token."""
         self.finish_reason, self.error = reason, error
-        self._inbox.append(TokenEvent(self.index, None, 0.0, reason, error=error))
+        scores = self._scores() if reason == "length" else None
+        event = TokenEvent(self.index, None, 0.0, reason, prompt_logprobs=scores, error=error)
+        self._inbox.append(event)
 
     def completion(self) -> Completion:
         """Return what was generated; the sequence is finished."""
@@ -105,10 +109,14 @@ class Sequence:
             token_ids=self.token_ids[self.num_prompt :],
             logprobs=self._logprobs,
             finish_reason=self.finish_reason,
-            prompt_logprobs=self.prompt_logprobs if self.sampling.prompt_logprobs else None,
+            prompt_logprobs=self._scores(),
             top_logprobs=self._top_logprobs if self.sampling.top_logprobs else None,
             error=self.error,
         )
+
+    def _scores(self) -> list[float] | None:
+        """Return the log-probabilities of the prompt, if they are asked for."""
+        return self.prompt_logprobs if self.sampling.prompt_logprobs else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,9 @@ class ParallelExecutor:
             except subprocess.TimeoutExpired:
                 worker.kill()
                 worker.wait()
+            if worker.stdin is not None:
+                with suppress(BrokenPipeError):
+                    worker.stdin.close()
         self._workers = []
         self._folder.cleanup()
 
@@ -129,29 +132,29 @@ class ParallelExecutor:
         """Call a method on every rank and return this rank's result."""
         if self._group is None:
             raise InklingError("the ranks of this model have ended", "load the model anew")
+        first_error = None
         try:
             self._group.send((method, arguments))
             if method not in CHECKED:
                 return getattr(self._local, method)(*arguments)
+            result, error = self._attempt(method, arguments)
+            first_error = self._group.first_error(error)
         except RuntimeError as error:
             raise self._ended(error) from error
         except BaseException:
+            # Whatever broke in here, Ctrl-C as well, the others are waiting at another place.
             self._end(kill=True)
             raise
-        return self._checked(method, arguments)
-
-    def _checked(self, method: str, arguments: tuple[Any, ...]) -> Any:
-        result, error = None, None
-        try:
-            result = getattr(self._local, method)(*arguments)
-        except InklingError as found:
-            error = str(found)
-        assert self._group is not None
-        try:
-            self._group.collect(error)
-        except RuntimeError as broken:
-            raise self._ended(broken) from broken
+        if first_error is not None:
+            raise first_error
         return result
+
+    def _attempt(self, method: str, arguments: tuple[Any, ...]) -> tuple[Any, InklingError | None]:
+        """Return this rank's result, or its error."""
+        try:
+            return getattr(self._local, method)(*arguments), None
+        except InklingError as error:
+            return None, error
 
     def _ended(self, error: RuntimeError) -> InklingError:
         """Return the error of ranks that no longer answer."""
@@ -174,18 +177,22 @@ class ParallelExecutor:
 
 
 def _start(order: WorkerOrder) -> "subprocess.Popen[bytes]":
-    """Return a started worker that has its order."""
+    """Return a started worker that has its order; it lives no longer than its standard input.
+
+    A process group of its own keeps the Ctrl-C of a terminal from it, while it starts as well.
+    """
     environment = {**os.environ, "OMP_NUM_THREADS": str(order.num_threads)}
     worker = subprocess.Popen(
         [sys.executable, "-m", "inkling_runtime.parallel.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=environment,
+        process_group=0,
     )
     assert worker.stdin is not None
     with suppress(BrokenPipeError):
         pickle.dump(order, worker.stdin)
-        worker.stdin.close()
+        worker.stdin.flush()
     return worker
 
 

@@ -74,17 +74,20 @@ class ProcessGroup:
         dist.broadcast_object_list(values, src=0, group=self._objects)
         return values[0]
 
-    def collect(self, error: str | None) -> None:
-        """Require that what was just done worked on every rank.
+    def first_error(self, error: InklingError | None) -> InklingError | None:
+        """Return the first rank's error in what was just done, the same on every rank.
 
-        Raises:
-            InklingError: a rank has an error; on every rank the first one's.
+        Args:
+            error: this rank's, if it has one.
         """
-        errors: list[str | None] = [None] * self.size
-        dist.all_gather_object(errors, error, group=self._objects)
-        for rank, text in enumerate(errors):
-            if text is not None:
-                raise InklingError(f"rank {rank} of {self.size}: {text}")
+        errors: list[tuple[str, str | None] | None] = [None] * self.size
+        own = None if error is None else (error.message, error.hint)
+        dist.all_gather_object(errors, own, group=self._objects)
+        for rank, found in enumerate(errors):
+            if found is not None:
+                message, hint = found
+                return InklingError(f"rank {rank} of {self.size}: {message}", hint)
+        return None
 
     def close(self) -> None:
         """Leave the group."""

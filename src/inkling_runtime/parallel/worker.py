@@ -2,14 +2,17 @@
 
 Started as `python -m inkling_runtime.parallel.worker` with a `WorkerOrder` on its standard input.
 It decides nothing and prints nothing: an error goes to rank 0 or, where the ranks can no longer
-talk, ends the process. Ctrl-C is rank 0's to handle; when that ends, the workers end.
+talk, ends the process. Ctrl-C is rank 0's to handle. When that ends, however it does, the pipe to
+this process closes, and the process ends.
 """
 
+import os
 import pickle
 import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 
 import torch
 
@@ -47,12 +50,10 @@ def join_ranks(order: WorkerOrder) -> tuple[ProcessGroup, Executor]:
     try:
         executor = build_executor(order.model, Ranks(shard, group))
     except InklingError as found:
-        error = str(found)
-    try:
-        group.collect(error)
-    except InklingError:
+        error = found
+    if (first := group.first_error(error)) is not None:
         group.close()
-        raise
+        raise first
     assert executor is not None
     return group, executor
 
@@ -72,17 +73,24 @@ def obey(group: ProcessGroup, executor: Executor) -> None:
         try:
             getattr(executor, method)(*arguments)
         except InklingError as found:
-            error = str(found)
-        try:
-            group.collect(error)
-        except InklingError:
-            continue  # rank 0 has it, too, and tells the user
+            error = found
+        group.first_error(error)  # rank 0 has it, too, and tells the user
+
+
+def _end_with_rank_0() -> None:
+    """End the process when nobody can write to its standard input any more.
+
+    Meeting the others knows no dead peers yet: a rank 0 that is gone by then would be waited for.
+    """
+    os.read(sys.stdin.fileno(), 1)  # unbuffered: a buffer's lock would outlive the main thread
+    os._exit(2)
 
 
 def main() -> None:
     """Run a worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     order: WorkerOrder = pickle.load(sys.stdin.buffer)
+    Thread(target=_end_with_rank_0, daemon=True).start()
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     try:
