@@ -8,7 +8,7 @@ sleep at once take long to wake. So they spin for a few microseconds, the time b
 import os
 from collections.abc import MutableMapping
 
-_ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "2000"}
+_ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "20000"}
 
 
 def settle_threads(

@@ -9,7 +9,7 @@ def test_what_the_user_has_set_stays() -> None:
     settle_threads(environment=environment)
     assert environment == {
         "OMP_WAIT_POLICY": "ACTIVE",
-        "GOMP_SPINCOUNT": "2000",
+        "GOMP_SPINCOUNT": "20000",
         "OMP_NUM_THREADS": "7",
     }
 
