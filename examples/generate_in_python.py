@@ -6,9 +6,7 @@ python examples/generate_in_python.py MODEL PROMPT ADAPTER [ADAPTER ...]
 import sys
 from pathlib import Path
 
-from inkling_runtime.adapter.adapter import read_adapter, require_understood
-from inkling_runtime.adapter.load_factors import LazyFactors
-from inkling_runtime.adapter.site_pairs import HEADERS_ONLY, gather_pairs
+from inkling_runtime.adapter.load_factors import read_factors
 from inkling_runtime.errors import InklingError
 from inkling_runtime.text import ReplyForm, Request, SamplingParams, TextLLM
 
@@ -18,10 +16,7 @@ def main(model: Path, prompt: str, folders: list[Path]) -> None:
     text_llm = TextLLM(model, device="cpu")
     spec = text_llm.llm.spec
     for folder in folders:
-        adapter = read_adapter(folder)
-        require_understood(adapter)
-        factors = LazyFactors(gather_pairs(adapter, spec, HEADERS_ONLY), spec)
-        text_llm.llm.load_adapter(folder.name, factors)
+        text_llm.llm.load_adapter(folder.name, read_factors(folder, spec))
 
     names = [None, *(folder.name for folder in folders)]
     sampling = SamplingParams(max_tokens=8, temperature=0)

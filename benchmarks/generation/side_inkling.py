@@ -6,10 +6,7 @@ from typing import Any
 
 import torch
 
-from inkling_runtime.adapter.adapter import read_adapter, require_understood
-from inkling_runtime.adapter.arrays import CONTENTS
-from inkling_runtime.adapter.load_factors import LazyFactors
-from inkling_runtime.adapter.site_pairs import gather_pairs
+from inkling_runtime.adapter.load_factors import read_factors
 from inkling_runtime.llm import LLM, Request, SamplingParams
 
 NAME = "adapter"
@@ -22,10 +19,7 @@ class Side:
         """Load a model and, if there is one, its adapter."""
         self.llm = LLM(Path(model), device="cpu", dtype=dtype)
         if adapter is not None:
-            read = read_adapter(Path(adapter))
-            require_understood(read)
-            pairs = gather_pairs(read, self.llm.spec, CONTENTS)
-            self.llm.load_adapter(NAME, LazyFactors(pairs, self.llm.spec))
+            self.llm.load_adapter(NAME, read_factors(Path(adapter), self.llm.spec))
         return {"threads": torch.get_num_threads(), "notes": list(self.llm.notes)}
 
     def logits(self, prompt: list[int], is_adapted: bool) -> torch.Tensor:

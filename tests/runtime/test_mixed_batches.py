@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from peft_models import EVERYTHING, ROUTED, WARNINGS, with_adapter
+from peft_oracles import EVERYTHING, ROUTED, WARNINGS, with_adapter
 from tiny_adapters import peft_factors
 from tiny_models import UNPADDED, oracle_logits, random_ids
 from torch import Tensor

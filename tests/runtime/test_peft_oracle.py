@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from peft_models import (
+from peft_oracles import (
     ATTENTION,
     DENSE,
     EVERYTHING,

@@ -1,12 +1,15 @@
 """An adapter's numbers in the one layout that consumers of deltas use."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
-from inkling_runtime.adapter.arrays import load
+from inkling_runtime.adapter.adapter import read_adapter, require_understood
+from inkling_runtime.adapter.arrays import CONTENTS, load
 from inkling_runtime.adapter.factors import SiteFactors, to_float32
 from inkling_runtime.adapter.model_spec import ModelSpec
 from inkling_runtime.adapter.pairs import Form, Pair, to_stack
 from inkling_runtime.adapter.rounding import typed
+from inkling_runtime.adapter.site_pairs import gather_pairs
 from inkling_runtime.adapter.sites import Site
 
 
@@ -17,6 +20,19 @@ def load_factors(pairs: Mapping[Site, Pair], spec: ModelSpec) -> dict[Site, Site
         InklingError: the file changed or cannot be read.
     """
     return dict(LazyFactors(pairs, spec))
+
+
+def read_factors(folder: Path, spec: ModelSpec, dialect: str | None = None) -> "LazyFactors":
+    """Return the factors of an adapter that is wholly understood, in any dialect.
+
+    Factors that are the same for every expert are found and become one.
+
+    Raises:
+        InklingError: it cannot be read, or a part of it is not understood.
+    """
+    adapter = read_adapter(folder, dialect)
+    require_understood(adapter)
+    return LazyFactors(gather_pairs(adapter, spec, CONTENTS), spec)
 
 
 class LazyFactors(Mapping[Site, SiteFactors]):
