@@ -88,6 +88,8 @@ def bench(arguments: argparse.Namespace) -> dict[str, Any]:
         "runs": arguments.runs,
     }
     found: dict[str, Any] = {"settings": settings, "agreement": [], "limits": [], "rows": []}
+    if arguments.workdir:
+        arguments.workdir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=arguments.workdir) as scratch:
         workdir = arguments.workdir or Path(scratch)
         for dtype in [arguments.dtype] if arguments.dtype else ITEM_SIZES:
