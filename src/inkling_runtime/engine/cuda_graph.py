@@ -56,12 +56,11 @@ def lora_signature(layers: Sequence[Sites]) -> Hashable:
 
 
 def _slots_signature(slots: LoraSlots) -> Hashable:
-    pairs = [pair for slot in range(len(slots)) if (pair := slots[slot]) is not None]
     return (
         id(slots),
         (slots.max_rank - 1).bit_length(),
         slots.is_aligned,
-        any(pair.b.dim() == 3 and len(pair.b) > 1 for pair in pairs),
+        slots.has_own_b,
     )
 
 

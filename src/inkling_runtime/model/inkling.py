@@ -20,6 +20,7 @@ from inkling_runtime.model.layers import DenseMLP, LoraLinear, RMSNorm
 from inkling_runtime.model.moe import MoE
 from inkling_runtime.model.parameters import dimensions
 from inkling_runtime.model.ranks import ALONE, Ranks
+from inkling_runtime.ops.pending_delta import PendingDelta
 from inkling_runtime.ops.short_conv import short_conv
 from inkling_runtime.ops.token_adapters import TokenAdapters
 
@@ -109,27 +110,23 @@ class Layer:
     ) -> Tensor:
         """Return the hidden states [T, H] after this layer."""
         normed = self.attn_norm.forward(hidden)
-        branch, pending = self.attention.forward(normed, batch, cache, lora)
-        branch, pending = self.ranks.reduce(branch, pending)
-        hidden = short_conv(
-            branch,
-            self.attn_conv,
-            cache.conv.attn,
-            batch.conv,
-            residual=hidden,
-            pending=pending,
-        )
+        branch = self.attention.forward(normed, batch, cache, lora)
+        hidden = self._add(hidden, branch, self.attn_conv, cache.conv.attn, batch)
         normed = self.mlp_norm.forward(hidden)
-        branch, pending = self.mlp.forward(normed, lora, batch.adapters)
-        branch, pending = self.ranks.reduce(branch, pending)
-        return short_conv(
-            branch,
-            self.mlp_conv,
-            cache.conv.mlp,
-            batch.conv,
-            residual=hidden,
-            pending=pending,
-        )
+        branch = self.mlp.forward(normed, lora, batch.adapters)
+        return self._add(hidden, branch, self.mlp_conv, cache.conv.mlp, batch)
+
+    def _add(
+        self,
+        hidden: Tensor,
+        branch: tuple[Tensor, tuple[PendingDelta, ...]],
+        weight: Tensor,
+        state: Tensor,
+        batch: Batch,
+    ) -> Tensor:
+        """Return h plus the convolution of a branch, which is summed over all ranks first."""
+        y, pending = self.ranks.reduce(*branch)
+        return short_conv(y, weight, state, batch.conv, residual=hidden, pending=pending)
 
 
 def _first_id(spec: ModelSpec, ranks: Ranks) -> int:

@@ -31,8 +31,8 @@ def _expand_torch(y: Tensor, pending: PendingDelta) -> None:
             pair = pair_of(part.slots, adapter)
             if pair is not None:
                 z = shrunk[rows, column : column + pair.rank]
-                b = pair.b if pair.b.dim() == 2 else pair.expert_b(part.expert)
-                add_rows(y[:, part.start : part.stop], rows, expand(z, b, pair.scaling))
+                delta = expand(z, pair.expert_b(part.expert), pair.scaling)
+                add_rows(y[:, part.start : part.stop], rows, delta)
 
 
 def expand_pending_reference(y: Tensor, pending: PendingDelta | None) -> Tensor:
@@ -46,7 +46,7 @@ def expand_pending_reference(y: Tensor, pending: PendingDelta | None) -> Tensor:
             pair = pair_of(part.slots, adapter)
             if pair is not None:
                 z = pending.shrunk[:, t, column : column + pair.rank].sum(0)
-                b = (pair.b if pair.b.dim() == 2 else pair.expert_b(part.expert)).float()
+                b = pair.expert_b(part.expert).float()
                 row[part.start : part.stop] += pair.scaling * (b @ z)
         y[t] = row.to(y.dtype)
     return y

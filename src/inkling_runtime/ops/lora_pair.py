@@ -28,12 +28,18 @@ class LoraPair:
         return self.a.shape[-2]
 
     def expert_a(self, expert: int) -> Tensor:
-        """Return A of one expert, [R, in]."""
-        return self.a[expert if len(self.a) > 1 else 0]
+        """Return A of one expert, [R, in]; without experts the only one."""
+        return _of_expert(self.a, expert)
 
     def expert_b(self, expert: int) -> Tensor:
-        """Return B of one expert, [out, R]."""
-        return self.b[expert if len(self.b) > 1 else 0]
+        """Return B of one expert, [out, R]; without experts the only one."""
+        return _of_expert(self.b, expert)
+
+
+def _of_expert(factor: Tensor, expert: int) -> Tensor:
+    if factor.dim() == 2:
+        return factor
+    return factor[expert if len(factor) > 1 else 0]
 
 
 def shrink(x: Tensor, a: Tensor) -> Tensor:
@@ -54,10 +60,9 @@ def add_rows(y: Tensor, rows: slice | Tensor, delta: Tensor) -> None:
         y.index_copy_(0, rows, (y[rows] + delta).to(y.dtype))
 
 
-def delta_reference(pair: LoraPair | None, x: Tensor, expert: int | None = None) -> Tensor | float:
+def delta_reference(pair: LoraPair | None, x: Tensor, expert: int = 0) -> Tensor | float:
     """Specify the delta of one token x [in]: scaling · B · (A · x), 0 without a pair."""
     if pair is None:
         return 0.0
-    a = pair.a if expert is None else pair.expert_a(expert)
-    b = pair.b if expert is None else pair.expert_b(expert)
-    return torch.mul(b.float() @ (a.float() @ x.float()), pair.scaling)
+    a, b = pair.expert_a(expert).float(), pair.expert_b(expert).float()
+    return torch.mul(b @ (a @ x.float()), pair.scaling)

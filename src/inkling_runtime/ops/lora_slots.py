@@ -44,7 +44,7 @@ class LoraSlots:
         return self._pairs[slot]
 
     def __bool__(self) -> bool:
-        return any(pair is not None for pair in self._pairs)
+        return bool(self._present)
 
     def put(self, slot: int, pair: LoraPair) -> None:
         """Let a slot have these factors: contiguous, of one dtype, on the table's device."""
@@ -73,16 +73,24 @@ class LoraSlots:
     @property
     def max_rank(self) -> int:
         """The largest rank of all slots."""
-        return max((pair.rank for pair in self._pairs if pair is not None), default=0)
+        return max((pair.rank for pair in self._present), default=0)
+
+    @property
+    def has_own_b(self) -> bool:
+        """Whether an adapter has a B for each expert."""
+        return any(pair.b.dim() == 3 and len(pair.b) > 1 for pair in self._present)
 
     @property
     def is_aligned(self) -> bool:
         """Whether 16 bytes of any factor's row can be loaded at once."""
-        pairs = [pair for pair in self._pairs if pair is not None]
         return all(
             pair.rank % 8 == 0 and (pair.a.data_ptr() | pair.b.data_ptr()) % 16 == 0
-            for pair in pairs
+            for pair in self._present
         )
+
+    @property
+    def _present(self) -> list[LoraPair]:
+        return [pair for pair in self._pairs if pair is not None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ def _experts_triton(
     if lora and shrunk is None:
         _, shrunk = expert_shrink(x, gammas, None, lora, num_experts, adapters)
     gate_up = functional.linear(x, w13.flatten(0, 1)).view(-1, num_experts, w13.shape[1])
-    parts = num_experts if lora and _has_own_b(lora.down) else 1
+    parts = num_experts if lora and lora.down and lora.down.has_own_b else 1
     hidden, down = activate_shared(gate_up, gammas.contiguous(), lora, shrunk, adapters.ids, parts)
     y = functional.linear(hidden, w2)
     if lora is None or lora.down is None or down is None:
@@ -124,12 +124,6 @@ def _experts_triton(
         tuple(width * expert for expert in range(parts)),
         adapters,
     )
-
-
-def _has_own_b(slots: LoraSlots | None) -> bool:
-    """Return whether an adapter has a B for each expert."""
-    pairs = [slots[slot] for slot in range(len(slots))] if slots else []
-    return any(pair is not None and len(pair.b) > 1 for pair in pairs)
 
 
 def _halves(lora: GatedLora, width: int) -> tuple[tuple[LoraSlots | None, slice], ...]:

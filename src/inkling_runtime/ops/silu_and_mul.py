@@ -65,7 +65,7 @@ def silu_and_mul_deferred(
     if pending is not None and not {(part.start, part.stop) for part in pending.parts} <= halves:
         gate_up, pending = expand_pending(gate_up, pending), None
     hidden, sums = _triton(gate_up, scale, pending, down, adapters)
-    return hidden, None if sums is None else Shrunk(sums, (0,), sums.shape[2])
+    return hidden, None if sums is None else Shrunk(sums, (0,))
 
 
 def _triton(

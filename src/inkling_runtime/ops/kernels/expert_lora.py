@@ -8,26 +8,10 @@ The first product of an input, z, is fp32 [SPLITS, T, copies, RANK]: partial sum
 RANK a power of two ≥ every rank, zero beyond the adapter's own. A shared A has copy 0 alone.
 """
 
-from collections.abc import Iterable
-
 import triton
 import triton.language as tl
 
-from inkling_runtime.ops.lora_slots import LoraSlots
-
-MIN_RANK = 16
-TABLE_COLUMNS = tl.constexpr(5)
-
-
-def rank_block(sites: Iterable[LoraSlots | None]) -> int:
-    """Return how many columns kernels give to the factors of some sites, 0 if there are none."""
-    ranks = [slots.max_rank for slots in sites if slots]
-    return max(MIN_RANK, triton.next_power_of_2(max(ranks))) if ranks else 0
-
-
-def are_aligned(sites: Iterable[LoraSlots | None]) -> bool:
-    """Return whether kernels can load 16 bytes of any row of these sites' factors at once."""
-    return all(slots.is_aligned for slots in sites if slots)
+from inkling_runtime.ops.kernels.slots_table import TABLE_COLUMNS
 
 
 @triton.jit

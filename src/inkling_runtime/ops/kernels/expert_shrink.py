@@ -15,14 +15,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from inkling_runtime.ops.kernels.expert_lora import (
-    TABLE_COLUMNS,
-    are_aligned,
-    load_site,
-    rank_block,
-)
+from inkling_runtime.ops.kernels.expert_lora import load_site
 from inkling_runtime.ops.kernels.grouped_gemm import find_tile, sort_routes
 from inkling_runtime.ops.kernels.launch import INTERPRETED, launch
+from inkling_runtime.ops.kernels.slots_table import TABLE_COLUMNS, are_aligned, rank_block
 from inkling_runtime.ops.lora_pair import LoraPair
 from inkling_runtime.ops.lora_slots import LoraSlots
 

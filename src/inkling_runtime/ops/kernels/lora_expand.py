@@ -18,15 +18,19 @@ import triton.language as tl
 from torch import Tensor
 
 from inkling_runtime.ops.kernels.launch import launch
+from inkling_runtime.ops.kernels.slots_table import (
+    MIN_RANK,
+    TABLE_COLUMNS,
+    are_aligned,
+    rank_block,
+)
 from inkling_runtime.ops.lora_pair import LoraPair
-from inkling_runtime.ops.lora_slots import TABLE_COLUMNS, LoraPart, LoraSlots
+from inkling_runtime.ops.lora_slots import LoraPart, LoraSlots
 from inkling_runtime.ops.pending_delta import PendingDelta
 from inkling_runtime.ops.token_adapters import TokenAdapters
 
 _CHUNK_ELEMENTS = tl.constexpr(4096)
 """Partial sums that a program has on their way at a time; more would not fit its registers."""
-TABLE_WIDTH = tl.constexpr(TABLE_COLUMNS)
-"""Of `LoraSlots.table`, which see for its columns."""
 
 
 class Delta(NamedTuple):
@@ -56,8 +60,8 @@ def _delta_of_slot(
     DTYPE: tl.constexpr, BLOCK_R: tl.constexpr, ALIGNED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Return scaling · B · z of one slot, fp32 [rows, features]."""
-    address = tl.load(delta.table + slot * TABLE_WIDTH + 1)
-    expert_stride = tl.load(delta.table + slot * TABLE_WIDTH + 4)
+    address = tl.load(delta.table + slot * TABLE_COLUMNS + 1)
+    expert_stride = tl.load(delta.table + slot * TABLE_COLUMNS + 4)
     address += delta.expert * expert_stride * (DTYPE.primitive_bitwidth // 8)
     if ALIGNED:
         rank = tl.multiple_of(rank, 8)
@@ -115,7 +119,7 @@ def add_deltas(
             mine = ids == slot
             if tl.max(mine.to(tl.int32)) > 0:
                 for i in tl.static_range(len(deltas)):
-                    rank = tl.load(deltas[i].table + slot * TABLE_WIDTH + 2).to(tl.int32)
+                    rank = tl.load(deltas[i].table + slot * TABLE_COLUMNS + 2).to(tl.int32)
                     if rank > 0:
                         own = _delta_of_slot(
                             deltas[i], slot, rank, mine, rows, features, feature_mask,
@@ -238,13 +242,8 @@ def _no_factors(num_slots: int, device: torch.device) -> LoraSlots:
 def layout_of(sites: Iterable[LoraSlots]) -> dict[str, Any]:
     """Return the constants of a kernel that expands these sites."""
     sites = list(sites)
-    block = max((rank_block(slots) for slots in sites), default=16)
-    return {"BLOCK_R": min(block, 32), "ALIGNED": all(slots.is_aligned for slots in sites)}
-
-
-def rank_block(slots: LoraSlots) -> int:
-    """Return the power of two, at least 16, that holds every rank of a site."""
-    return max(16, triton.next_power_of_2(slots.max_rank))
+    block = rank_block(sites) or MIN_RANK
+    return {"BLOCK_R": min(block, 32), "ALIGNED": are_aligned(sites)}
 
 
 def precision_of(dtype: torch.dtype) -> str:

@@ -1,12 +1,11 @@
 """The first LoRA product A · x of several sites of one input, in one launch.
 
-A program takes a tile of tokens, a part of the input features and some ranks of one site (and
-expert); it makes one product per adapter that its tokens have. Nothing is sorted, and partial
-sums are stored side by side, so that their order is always the same.
+A program takes a tile of tokens, a part of the input features and some ranks of one site; it
+makes one product per adapter that its tokens have. Nothing is sorted, and partial sums are stored
+side by side, so that their order is always the same.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -14,20 +13,18 @@ import triton.language as tl
 from torch import Tensor
 
 from inkling_runtime.ops.kernels.launch import INTERPRETED, launch
-from inkling_runtime.ops.kernels.lora_expand import TABLE_WIDTH, rank_block, real_slots
+from inkling_runtime.ops.kernels.lora_expand import real_slots
+from inkling_runtime.ops.kernels.slots_table import (
+    MIN_RANK,
+    TABLE_COLUMNS,
+    are_aligned,
+    rank_block,
+)
 from inkling_runtime.ops.lora_slots import LoraSlots
 
 _TARGET_PROGRAMS = 512
 _MIN_SPLIT = 256
 _MAX_SPLITS = 32
-
-
-class _Site(NamedTuple):
-    """The table of a site, its number of experts, and the first unit of them."""
-
-    table: Any
-    experts: int
-    first_unit: int
 
 
 @triton.jit
@@ -48,24 +45,20 @@ def shrink_tile(
 
 @triton.jit(do_not_specialize=["num_tokens"])
 def lora_shrink_kernel(
-    out, x, x_stride, ids, sites, num_tokens, in_features, width, split_size,
+    out, x, x_stride, ids, tables, num_tokens, in_features, width, split_size,
     RANK_BLOCKS: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_K: tl.constexpr,
     BLOCK_R: tl.constexpr, ALIGNED: tl.constexpr, PRECISION: tl.constexpr, UPCAST: tl.constexpr,
 ):  # fmt: skip
-    """Write partial sums; grid (token tiles, splits, units · rank blocks)."""
+    """Write partial sums; grid (token tiles, splits, sites · rank blocks)."""
     rows = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)
     row_mask = rows < num_tokens
     split = tl.program_id(1)
-    unit = tl.program_id(2) // RANK_BLOCKS
+    site = tl.program_id(2) // RANK_BLOCKS
     ranks = (tl.program_id(2) % RANK_BLOCKS) * BLOCK_R + tl.arange(0, BLOCK_R)
-    table, expert, experts = sites[0].table, unit, sites[0].experts + 0
-    for i in tl.static_range(1, len(sites)):
-        if unit >= sites[i].first_unit:
-            table, expert, experts = (
-                sites[i].table,
-                unit - sites[i].first_unit,
-                sites[i].experts + 0,
-            )
+    table = tables[0]
+    for i in tl.static_range(1, len(tables)):
+        if site == i:
+            table = tables[i]
     begin = split * split_size
     end = tl.minimum(begin + split_size, in_features)
     tokens = tl.load(ids + rows, mask=row_mask, other=-1).to(tl.int32)
@@ -73,13 +66,10 @@ def lora_shrink_kernel(
     last = tl.max(tokens)
     for slot in range(first, last + 1):
         mine = tokens == slot
-        rank = tl.load(table + slot * TABLE_WIDTH + 2).to(tl.int32)
-        stride = tl.load(table + slot * TABLE_WIDTH + 3)
-        # A shared factor is applied once, as expert 0; one per expert only if all were asked for.
-        wanted = ((stride == 0) & (expert == 0)) | ((stride > 0) & (experts > 1))
-        if (tl.max(mine.to(tl.int32)) > 0) & (tl.min(ranks) < rank) & wanted:
-            address = tl.load(table + slot * TABLE_WIDTH)
-            a_factor = address.to(tl.pointer_type(x.dtype.element_ty)) + expert * stride
+        rank = tl.load(table + slot * TABLE_COLUMNS + 2).to(tl.int32)
+        if (tl.max(mine.to(tl.int32)) > 0) & (tl.min(ranks) < rank):
+            address = tl.load(table + slot * TABLE_COLUMNS)
+            a_factor = address.to(tl.pointer_type(x.dtype.element_ty))
             if ALIGNED:
                 a_factor = tl.multiple_of(a_factor, 16)
             total = tl.zeros([BLOCK_T, BLOCK_R], dtype=tl.float32)
@@ -100,45 +90,41 @@ def lora_shrink_kernel(
             tl.store(out + place, total, mask=mine[:, None] & (ranks < rank)[None, :])
 
 
-def shrink(
-    x: Tensor, ids: Tensor, sites: Sequence[LoraSlots], experts: Sequence[int]
-) -> tuple[Tensor, tuple[int, ...], int]:
-    """Return partial sums fp32 [P, T, W], the first column of each site, columns per expert."""
+def shrink(x: Tensor, ids: Tensor, sites: Sequence[LoraSlots]) -> tuple[Tensor, tuple[int, ...]]:
+    """Return partial sums fp32 [P, T, W] and the first column of each site."""
     assert x.stride(1) == 1
     num_tokens, in_features = x.shape
-    width = max(rank_block(slots) for slots in sites)
+    width = rank_block(sites) or MIN_RANK
     block_r, block_t = min(width, 64), 16 if num_tokens <= 512 else 64
     block_k = 128 if block_t == 16 else 64
-    named, units = [], 0
-    for slots, count in zip(sites, experts, strict=True):
-        named.append(_Site(slots.table, count, units))
-        units += count
     rank_blocks, tiles = width // block_r, triton.cdiv(num_tokens, block_t)
-    split_size = _split_size(in_features, tiles * units * rank_blocks, block_k)
+    split_size = _split_size(in_features, tiles * len(sites) * rank_blocks, block_k)
     splits = triton.cdiv(in_features, split_size)
-    values = torch.empty(splits, num_tokens, units * width, dtype=torch.float32, device=x.device)
+    values = torch.empty(
+        splits, num_tokens, len(sites) * width, dtype=torch.float32, device=x.device
+    )
     launch(
         lora_shrink_kernel,
-        (tiles, splits, units * rank_blocks),
+        (tiles, splits, len(sites) * rank_blocks),
         values,
         x,
         x.stride(0),
         ids,
-        tuple(named),
+        tuple(slots.table for slots in sites),
         num_tokens,
         in_features,
-        units * width,
+        len(sites) * width,
         split_size,
         RANK_BLOCKS=rank_blocks,
         BLOCK_T=block_t,
         BLOCK_K=block_k,
         BLOCK_R=block_r,
-        ALIGNED=all(slots.is_aligned for slots in sites),
+        ALIGNED=are_aligned(sites),
         PRECISION="ieee" if x.dtype == torch.float32 else "tf32",
         UPCAST=INTERPRETED,
         num_stages=3,
     )
-    return values, tuple(site.first_unit * width for site in named), width
+    return values, tuple(width * i for i in range(len(sites)))
 
 
 def _split_size(in_features: int, programs: int, block_k: int) -> int:
@@ -154,7 +140,7 @@ def _split_size(in_features: int, programs: int, block_k: int) -> int:
 def _real_shrink(num_tokens: int, rank: int, sites: int) -> None:
     x = torch.empty(num_tokens, 6144, dtype=torch.bfloat16)
     ids = torch.empty(num_tokens, dtype=torch.int64)
-    shrink(x, ids, [real_slots(6144, 8192, rank)] * sites, [1] * sites)
+    shrink(x, ids, [real_slots(6144, 8192, rank)] * sites)
 
 
 VARIANTS = {

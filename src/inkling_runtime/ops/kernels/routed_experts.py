@@ -17,16 +17,10 @@ import triton.language as tl
 from torch import Tensor
 
 from inkling_runtime.ops.expert_shrink import GatedShrunk
-from inkling_runtime.ops.kernels.expert_lora import (
-    TABLE_COLUMNS,
-    add_expanded,
-    are_aligned,
-    load_site,
-    rank_block,
-    shrink_columns,
-)
+from inkling_runtime.ops.kernels.expert_lora import add_expanded, load_site, shrink_columns
 from inkling_runtime.ops.kernels.grouped_gemm import row_product, weight_pointers
 from inkling_runtime.ops.kernels.launch import INTERPRETED, launch
+from inkling_runtime.ops.kernels.slots_table import TABLE_COLUMNS, are_aligned, rank_block
 from inkling_runtime.ops.lora_pair import LoraPair
 from inkling_runtime.ops.lora_slots import GatedLora, LoraSlots
 from inkling_runtime.ops.nvfp4 import Nvfp4Weight

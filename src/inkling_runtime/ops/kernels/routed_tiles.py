@@ -18,14 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from inkling_runtime.ops.expert_shrink import GatedShrunk
-from inkling_runtime.ops.kernels.expert_lora import (
-    TABLE_COLUMNS,
-    add_expanded,
-    are_aligned,
-    expand_gated,
-    rank_block,
-    shrink_columns,
-)
+from inkling_runtime.ops.kernels.expert_lora import add_expanded, expand_gated, shrink_columns
 from inkling_runtime.ops.kernels.grouped_gemm import (
     find_tile,
     sort_routes,
@@ -42,6 +35,7 @@ from inkling_runtime.ops.kernels.routed_experts import (
     tiles_at_once,
     write_shared_down,
 )
+from inkling_runtime.ops.kernels.slots_table import TABLE_COLUMNS, are_aligned, rank_block
 from inkling_runtime.ops.lora_slots import GatedLora
 from inkling_runtime.ops.nvfp4 import Nvfp4Weight
 

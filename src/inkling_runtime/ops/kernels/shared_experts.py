@@ -13,12 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from inkling_runtime.ops.expert_shrink import GatedShrunk
-from inkling_runtime.ops.kernels.expert_lora import (
-    TABLE_COLUMNS,
-    expand_gated,
-    rank_block,
-    shrink_columns,
-)
+from inkling_runtime.ops.kernels.expert_lora import expand_gated, shrink_columns
 from inkling_runtime.ops.kernels.launch import INTERPRETED, launch
 from inkling_runtime.ops.kernels.routed_experts import (
     count_slots,
@@ -26,6 +21,7 @@ from inkling_runtime.ops.kernels.routed_experts import (
     gated_constants,
     real_lora,
 )
+from inkling_runtime.ops.kernels.slots_table import TABLE_COLUMNS, rank_block
 from inkling_runtime.ops.lora_slots import GatedLora
 
 MOST_TOKENS = 32

@@ -11,16 +11,15 @@ from torch import Tensor
 
 from inkling_runtime.ops.kernels.launch import INTERPRETED, launch
 from inkling_runtime.ops.kernels.lora_expand import (
-    TABLE_WIDTH,
     add_deltas,
     layout_of,
     precision_of,
-    rank_block,
     real_pending,
     real_slots,
     sections_of,
 )
 from inkling_runtime.ops.kernels.lora_shrink import shrink_tile
+from inkling_runtime.ops.kernels.slots_table import MIN_RANK, TABLE_COLUMNS, rank_block
 from inkling_runtime.ops.lora_slots import LoraSlots
 from inkling_runtime.ops.pending_delta import PendingDelta
 from inkling_runtime.ops.token_adapters import TokenAdapters
@@ -39,9 +38,9 @@ def _shrink_down(
     first = tl.min(tl.where(ids >= 0, ids, 2147483647))
     for slot in range(first, tl.max(ids) + 1):
         mine = ids == slot
-        rank = tl.load(table + slot * TABLE_WIDTH + 2).to(tl.int32)
+        rank = tl.load(table + slot * TABLE_COLUMNS + 2).to(tl.int32)
         if (tl.max(mine.to(tl.int32)) > 0) & (rank > 0):
-            a_factor = tl.load(table + slot * TABLE_WIDTH).to(tl.pointer_type(x.dtype))
+            a_factor = tl.load(table + slot * TABLE_COLUMNS).to(tl.pointer_type(x.dtype))
             if ALIGNED:
                 a_factor = tl.multiple_of(a_factor, 16)
             own = shrink_tile(
@@ -109,7 +108,7 @@ def activate(
     """
     assert gate_up.stride(1) == 1
     num_tokens, width = gate_up.shape[0], gate_up.shape[1] // 2
-    if down is not None and rank_block(down) > MAX_RANK:
+    if down is not None and rank_block([down]) > MAX_RANK:
         down = None
     sites = [part.slots for part in pending.parts] if pending else []
     block_t, tiles = 16, triton.cdiv(num_tokens, 16)
@@ -120,7 +119,7 @@ def activate(
     shrunk = None
     if down is not None:
         sites.append(down)
-        shape = (splits, num_tokens, rank_block(down))
+        shape = (splits, num_tokens, rank_block([down]) or MIN_RANK)
         shrunk = torch.empty(shape, dtype=torch.float32, device=gate_up.device)
     launch(
         silu_and_mul_kernel,
@@ -139,7 +138,7 @@ def activate(
         HAS_DOWN=down is not None,
         BLOCK_T=block_t,
         BLOCK_F=block_f,
-        DOWN_R=16 if down is None else rank_block(down),
+        DOWN_R=rank_block([down]) or MIN_RANK,
         PRECISION=precision_of(gate_up.dtype),
         UPCAST=INTERPRETED,
         **layout_of(sites),
